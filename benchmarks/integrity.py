@@ -28,7 +28,7 @@ from traceana.trace.bundle import is_bundle
 
 CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     integrity.screen,
-    integrity.of_one_time,
+    integrity.without_far_times,
     integrity.bounded,
     sqlite.first_problem,
     directory.check_lengths,

@@ -53,8 +53,8 @@ table X, counted from 0.
 WORK = """
 ## work
 
-`trace.work`, made of the tables above. One row: a piece of work, in the order of `activities`, without synchronization. Texts that
-repeat are categoricals or enums.
+`trace.work`, made of the tables above. One row: a piece of work, in the order of `activities`,
+without synchronization. Texts that repeat are categoricals or enums.
 
 | column | meaning |
 | --- | --- |

@@ -47,13 +47,13 @@ LONGEST_CONTENT: Final = 256 << 20
 def content(source: Path, what: str) -> bytes:
     """Return the bytes of ``source``; ``what`` names its kind in messages (``layer manifest``).
 
-    Raises ``NotFoundError``, ``UnknownFormatError`` or ``NotFoundError`` if it cannot be read, is
-    a pipe or a device, or is longer than :data:`LONGEST_CONTENT`.
+    Raises ``UnknownFormatError`` for a folder, and ``NotFoundError`` if it cannot be read, is a
+    pipe or a device, or is longer than :data:`LONGEST_CONTENT`.
     """
     try:
         check_regular(source)
         with source.open("rb") as file:
-            found = file.read(LONGEST_CONTENT + 1)
+            read = file.read(LONGEST_CONTENT + 1)
     except FileNotFoundError:
         raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from None
     except IsADirectoryError:
@@ -62,11 +62,11 @@ def content(source: Path, what: str) -> bytes:
         raise NotFoundError(f"{source}: the {what} cannot be read ({error.strerror})") from error
     except ValueError as error:  # a null character in the path
         raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from error
-    if len(found) > LONGEST_CONTENT:
+    if len(read) > LONGEST_CONTENT:
         raise NotFoundError(
             f"{source}: longer than {LONGEST_CONTENT >> 20} MiB; give {_article(what)} {what}"
         )
-    return found
+    return read
 
 
 def text_content(source: Path, what: str) -> str:
@@ -82,13 +82,13 @@ def as_unicode(text: str) -> str:
 
     Python represents them by lone surrogates, which no table and no output can hold.
     """
-    return _SURROGATE.sub(_written_out, text)
 
+    def escaped(match: re.Match[str]) -> str:
+        code = ord(match.group())
+        is_byte = 0xDC80 <= code <= 0xDCFF
+        return f"\\x{code - 0xDC00:02x}" if is_byte else f"\\u{code:04x}"
 
-def _written_out(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    is_byte = 0xDC80 <= code <= 0xDCFF
-    return f"\\x{code - 0xDC00:02x}" if is_byte else f"\\u{code:04x}"
+    return _SURROGATE.sub(escaped, text)
 
 
 def check_regular(path: Path) -> None:
@@ -137,36 +137,36 @@ def scratch_folder(prefix: str = "traceana-", parent: Path | None = None) -> Ite
 
     It is in ``parent``, by default in the system's folder of temporary files. Raises ``OSError``.
     """
-    made = None
+    folder = None
     try:
         with _undisturbed():
-            made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        yield made
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        yield folder
     finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let the exception of an interrupt come at the end: what is made is then known."""
+    """Delay the exception of an interrupt to the end, so that no new file is left behind."""
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread is interrupted.
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    delayed: list[tuple[int, FrameType | None]] = []
     handlers = {}
     try:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is not None and callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
-                signal.signal(number, lambda *signalled: came.append(signalled))
+                signal.signal(number, lambda *signalled: delayed.append(signalled))
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number, frame in came[:1]:
+        for number, frame in delayed[:1]:
             handlers[signal.Signals(number)](number, frame)
 
 
@@ -174,8 +174,8 @@ def config_folder() -> Path:
     """Return traceana's folder of the user's configuration, by the XDG Base Directory
     Specification.
     """
-    given = os.environ.get("XDG_CONFIG_HOME", "")
-    home = Path(given) if Path(given).is_absolute() else Path("~/.config").expanduser()
+    configured = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    home = configured if configured.is_absolute() else Path("~/.config").expanduser()
     return home / "traceana"
 
 
@@ -185,7 +185,7 @@ def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
     It must not be one of the inputs ``reads``, a directory, or, without ``force``, an existing
     file.
     """
-    if path.exists() and any(one.exists() and path.samefile(one) for one in reads):
+    if path.exists() and any(read.exists() and path.samefile(read) for read in reads):
         raise CannotWriteError(f"{path} is the input: choose another name")
     if path.is_dir():
         raise CannotWriteError(f"{path} is a directory: name a file in it")
@@ -219,10 +219,16 @@ def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:
             if not replace:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
         try:
-            if not _exchange(new, target):
-                _move_aside(new, target)
+            if _exchange(new, target):
+                shutil.rmtree(new, ignore_errors=True)
                 return
-            shutil.rmtree(new, ignore_errors=True)
+            with scratch_folder(f".{target.name}.old.", target.parent) as aside:
+                target.rename(aside / "old")
+                try:
+                    new.rename(target)
+                except OSError:
+                    (aside / "old").rename(target)
+                    raise
             return
         except FileNotFoundError:
             # Another process moved the target away.
@@ -230,17 +236,7 @@ def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
-def _move_aside(new: Path, target: Path) -> None:
-    with scratch_folder(f".{target.name}.old.", target.parent) as aside:
-        target.rename(aside / "old")
-        try:
-            new.rename(target)
-        except OSError:
-            (aside / "old").rename(target)
-            raise
-
-
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchange two folders in one step; return whether the system and its disk can.
 
     Raises ``OSError``.
@@ -248,7 +244,7 @@ def _exchange(one: Path, other: Path) -> bool:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    names = (os.fsencode(one), os.fsencode(other))
+    names = (os.fsencode(first), os.fsencode(second))
     if hasattr(libc, "renameat2"):
         here = -100  # AT_FDCWD
         failed = libc.renameat2(here, names[0], here, names[1], _EXCHANGE)

@@ -111,14 +111,14 @@ def compared(runs: Iterator[bytes]) -> Tally:
 
 def same(runs: list[bytes], tally: Tally) -> None:
     """Compare what both decoders make of ``runs``, and count it."""
-    from traceana.readers.xplane.decode import Known
+    from traceana.readers.xplane.decode import SortedIds
     from traceana.readers.xplane.scan import Decoded, Scanned
     from traceana.readers.xplane.wire import Buffer
 
     buffer = Buffer.of(runs)
     end = np.cumsum([len(run) for run in runs], dtype=np.int64)
     begin = end - np.array([len(run) for run in runs], dtype=np.int64)
-    ids = Known(WANTED), Known(DECLARED)
+    ids = SortedIds(WANTED), SortedIds(DECLARED)
     found, want = Scanned(buffer, begin, end, *ids), Decoded(buffer, begin, end, *ids)
     events, expected = rows(found), rows(want)
     if events != expected or found.stop.tolist() != want.stop.tolist():

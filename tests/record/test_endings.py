@@ -23,7 +23,7 @@ from tests.support.manifest import FIXTURES
 from tests.support.runs import write_run
 from traceana.errors import CannotWriteError, ExitCode
 from traceana.record import sweep
-from traceana.record.child_process import Ended, run_child
+from traceana.record.child_process import Exit, run_child
 from traceana.record.inside.process_report import EXITING
 from traceana.record.outcome import Launch, ProcessReport, Raised
 from traceana.record.partial_folder import PartialFolder, check_free, write_json
@@ -65,7 +65,7 @@ def test_an_interrupt_before_the_wait_ends_the_child(
 def test_a_process_that_does_not_exit_in_time_is_ended(tmp_path: Path) -> None:
     """It reports its exit, and goes on."""
     words = ["sh", "-c", f"touch {tmp_path}/{EXITING}$$; exec sleep 5"]
-    assert run_child(Launch(words), tmp_path, 0.01) == Ended(-15, overdue=True)
+    assert run_child(Launch(words), tmp_path, 0.01) == Exit(-15, overdue=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -258,26 +258,26 @@ def raised(kind: str, text: str) -> list[ProcessReport]:
 @pytest.mark.parametrize(
     ("ended", "processes", "message"),
     [
-        (Ended(1), raised("torch.OutOfMemoryError", "CUDA out of memory. Tried"), "out of memory"),
-        (Ended(1), raised("builtins.MemoryError", ""), "out of memory"),
+        (Exit(1), raised("torch.OutOfMemoryError", "CUDA out of memory. Tried"), "out of memory"),
+        (Exit(1), raised("builtins.MemoryError", ""), "out of memory"),
         (
-            Ended(1),
+            Exit(1),
             raised("jaxlib.xla_extension.XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of"),
             "out of memory",
         ),
         (
-            Ended(1),
+            Exit(1),
             raised("builtins.RuntimeError", "DefaultCPUAllocator: can't allocate memory: you"),
             "out of memory",
         ),
-        (Ended(-9, out_of_memory=True), [], "out of memory"),
-        (Ended(-11), [], "signal SIGSEGV"),
-        (Ended(-15, overdue=True), raised("builtins.KeyError", "'a'"), "KeyError: 'a'"),
-        (Ended(1), raised("builtins.KeyError", "'a'\nb"), "KeyError: 'a' b"),
-        (Ended(4), [], "exit status 4"),
+        (Exit(-9, out_of_memory=True), [], "out of memory"),
+        (Exit(-11), [], "signal SIGSEGV"),
+        (Exit(-15, overdue=True), raised("builtins.KeyError", "'a'"), "KeyError: 'a'"),
+        (Exit(1), raised("builtins.KeyError", "'a'\nb"), "KeyError: 'a' b"),
+        (Exit(4), [], "exit status 4"),
     ],
 )
-def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], message: str) -> None:
+def test_why_a_run_died(ended: Exit, processes: list[ProcessReport], message: str) -> None:
     assert reason(ended, None, processes) == message
 
 

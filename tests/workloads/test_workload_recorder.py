@@ -15,7 +15,7 @@ import pytest
 
 from tests.record.conftest import nsys as nsys
 from tests.support.frameworks import needs
-from traceana.readers.printed.ncu import known
+from traceana.readers.printed.ncu import metrics_by_column
 from workloads.measurements import METRICS
 from workloads.options import parse_run_options
 from workloads.record_fixtures import main
@@ -252,7 +252,7 @@ def test_nsys_without_its_importer_leaves_its_stream(
 
 
 def test_the_reader_has_every_metric() -> None:
-    found = known(METRICS)
+    found = metrics_by_column(METRICS)
     assert {name for names in found.values() for name in names} == set(METRICS)
 
 

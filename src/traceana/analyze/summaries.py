@@ -114,5 +114,8 @@ def notes(trace: Trace) -> tuple[str, ...]:
         )
     else:
         cut = trace.tables.ledger.filter(pl.col("reason") == "cut_table")["detail"].drop_nulls()
-        found += [f"{detail}; shares are of the printed rows" for detail in cut.unique()]
+        found += [
+            f"{detail}; shares are of the printed rows"
+            for detail in cut.unique(maintain_order=True)
+        ]
     return tuple(found)

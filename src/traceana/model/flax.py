@@ -299,7 +299,7 @@ def _padding(padding: Any, sizes: Shape, kernel: Shape, stride: Shape, dilation:
             return tuple((total, 0) for total in around)
         return tuple((total // 2, total - total // 2) for total in around)
     pairs = [padding] * len(kernel) if isinstance(padding, int) else list(padding)
-    return tuple((one, one) if isinstance(one, int) else (one[0], one[1]) for one in pairs)
+    return tuple((pads, pads) if isinstance(pads, int) else (pads[0], pads[1]) for pads in pairs)
 
 
 def _as_pytorch(type_: str, trained: Trained) -> dict[str, Shape]:

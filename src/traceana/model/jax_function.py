@@ -65,9 +65,9 @@ def describe_function(
         finished(recorded, position, details(recorded.layer, recorded, types))
         for position, recorded in enumerate(recording.layers)
     )
-    own = getattr(function, "__name__", "<lambda>")
+    function_name = getattr(function, "__name__", "<lambda>")
     return manifest(
-        network=name or ("function" if own == "<lambda>" else own),
+        network=name or ("function" if function_name == "<lambda>" else function_name),
         framework="JAX",
         inputs=model_inputs(call, dtypes, layers, layout),
         layers=layers,
@@ -97,7 +97,10 @@ def _recorded(program: Program, trained: Mapping[int, str | None], layout: Layou
     roots = _roots(program, trained)
     scopes = {equation.scope for equation in program.equations}
     outer = {scope[:depth] for scope in scopes for depth in range(len(scope))}
-    users = _users(program)
+    # The number of uses of each value; a result is one use.
+    users: Counter[int | None] = Counter(program.results)
+    for equation in program.equations:
+        users.update(equation.inputs)
     recording = Recording()
     for call in _calls(program, outer):
         scope = call[0].scope
@@ -172,14 +175,6 @@ def _boundary(
     )
 
 
-def _users(program: Program) -> Counter[int | None]:
-    """Return the number of uses of each value; a result is one use."""
-    users: Counter[int | None] = Counter(program.results)
-    for equation in program.equations:
-        users.update(equation.inputs)
-    return users
-
-
 def _is_key(program: Program, number: int) -> bool:
     # Random keys have their own dtype, or are uint32.
     dtype = program.values[number].dtype
@@ -209,7 +204,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     def all(self, *primitives: str) -> list[Equation]:
         """Return the equations of these primitives."""
-        return [each for each in self.equations if each.primitive in primitives]
+        return [equation for equation in self.equations if equation.primitive in primitives]
 
 
 def layout_of_program(program: Program) -> Layout:
@@ -224,25 +219,27 @@ def layout_of_program(program: Program) -> Layout:
 def details(scope: Scope, recorded: Recorded, types: Mapping[str, str]) -> Details:
     """Return type and arguments of a scope; ``types`` is keyed by its path or last name."""
     last = recorded.path.rpartition("/")[2]
-    found = _found(scope, recorded, last)
+    described = _without_given_type(scope, recorded, last)
     given_type = types.get(recorded.path) or types.get(last)
-    return found if given_type is None else replace(found, type=given_type)
+    return described if given_type is None else replace(described, type=given_type)
 
 
-def _found(scope: Scope, recorded: Recorded, last: str) -> Details:
+def _without_given_type(scope: Scope, recorded: Recorded, last: str) -> Details:
     weighted = scope.all(*WEIGHTED)
     if len(weighted) == 1 and weighted[0].primitive == "conv_general_dilated":
         return _convolution(scope, weighted[0])
     if len(weighted) == 1:
         return _product(scope, weighted[0])
     if weighted:
-        mixing = [each for each in weighted if not any(map(scope.is_parameter, each.inputs))]
+        mixing = [
+            equation for equation in weighted if not any(map(scope.is_parameter, equation.inputs))
+        ]
         attention = len(mixing) >= 2 and scope.all("exp")
         return Details(
             type="MultiheadAttention" if attention else last,
             framework_type="jax.named_scope",
             parameters=_named(scope, {}),
-            flops=sum(_flops(scope, each) for each in weighted),
+            flops=sum(_flops(scope, equation) for equation in weighted),
         )
     windows = scope.all("reduce_window_max", "reduce_window_sum")
     if windows:
@@ -253,7 +250,7 @@ def _found(scope: Scope, recorded: Recorded, last: str) -> Details:
 
 def _without_weights(scope: Scope, last: str) -> tuple[str, str]:
     """Return the type of a scope without weights and windows, and the deciding primitive."""
-    has = {each.primitive for each in scope.equations}
+    has = {equation.primitive for equation in scope.equations}
     work = has - _WITHOUT_WORK
     if "random_bits" in has:
         return "Dropout", "jax.random.bits"

@@ -80,10 +80,10 @@ def _walk(
     jaxpr: Any, numbers: dict[Any, int], scope: tuple[str, ...], times: int, program: Program
 ) -> None:
     for eqn in jaxpr.eqns:
-        own = _names(eqn)
-        if own is None:
+        scopes = _names(eqn)
+        if scopes is None:
             continue
-        here = (*scope, *own)
+        here = (*scope, *scopes)
         inputs = [_known(numbers, var) for var in eqn.invars]
         inner = _called(eqn)
         if inner is None:
@@ -108,13 +108,13 @@ def _walk(
                 program.part_of[within[var]] = number
         _walk(body, within, here, times * iterations, program)
         for outer, var in zip(eqn.outvars, body.outvars, strict=False):
-            found = _known(within, var)
-            same = found is not None and tuple(outer.aval.shape) == tuple(var.aval.shape)
-            numbers[outer] = found if same and found is not None else _new(program, outer.aval)
-            if found is not None and not same:
+            result = _known(within, var)
+            same = result is not None and tuple(outer.aval.shape) == tuple(var.aval.shape)
+            numbers[outer] = result if same and result is not None else _new(program, outer.aval)
+            if result is not None and not same:
                 # The stacked results of a scan's iterations.
                 program.equations.append(
-                    Equation("stack", here, {}, (found,), (numbers[outer],), times)
+                    Equation("stack", here, {}, (result,), (numbers[outer],), times)
                 )
 
 
@@ -127,26 +127,26 @@ def _called(eqn: Any) -> tuple[Any, Sequence[Any], int, int] | None:
     if name == "while":
         closed = params["body_jaxpr"]
         return closed.jaxpr, closed.consts, 1, params["cond_nconsts"]
-    found = next((params[key] for key in _INNER if key in params), None)
-    if found is None:
+    called = next((params[key] for key in _INNER if key in params), None)
+    if called is None:
         return None
     iterations = int(params["length"]) if name == "scan" else 1
-    if hasattr(found, "jaxpr"):
-        return found.jaxpr, found.consts, iterations, 0
-    return found, (), iterations, 0
+    if hasattr(called, "jaxpr"):
+        return called.jaxpr, called.consts, iterations, 0
+    return called, (), iterations, 0
 
 
 def _names(eqn: Any) -> tuple[str, ...] | None:
     """Return the equation's own scopes, None in a backward pass."""
-    found: list[str] = []
+    scopes: list[str] = []
     for element in eqn.source_info.name_stack.stack:
         name = str(element.name)
         if type(element).__name__ == "Scope":
             # jax.numpy.einsum opens a scope named by its subscripts.
-            found.extend(part for part in name.split("/") if "->" not in part)
+            scopes.extend(part for part in name.split("/") if "->" not in part)
         elif name == "transpose":
             return None
-    return tuple(found)
+    return tuple(scopes)
 
 
 def _number(program: Program, numbers: dict[Any, int], var: Any) -> int:
@@ -177,7 +177,9 @@ def leaves(tree: Any) -> list[Any]:
 
 def dtypes_of(call: ModelCall, parameters: Sequence[Any]) -> list[str]:
     """Return the dtype of each input, by default that of the first floating-point parameter."""
-    floating = (str(one.dtype) for one in parameters if jnp.issubdtype(one.dtype, jnp.floating))
+    floating = (
+        str(array.dtype) for array in parameters if jnp.issubdtype(array.dtype, jnp.floating)
+    )
     default = next(floating, "float32")
     return [dtype or default for dtype in call.dtypes]
 

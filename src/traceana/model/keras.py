@@ -102,8 +102,8 @@ def _watched(recording: Recording) -> Iterator[None]:
         finally:
             around.pop()
         if not inside_layer and is_layer(self):
-            of_input = gradients.of((arguments, options))
-            gradients.set(output, True if self.trainable_weights else of_input)
+            input_gradient = gradients.of((arguments, options))
+            gradients.set(output, True if self.trainable_weights else input_gradient)
             axes = getattr(self, "data_format", None) or keras.config.image_data_format()
             recording.add(
                 Recorded(
@@ -114,7 +114,7 @@ def _watched(recording: Recording) -> Iterator[None]:
                     outputs=_shapes(output),
                     axes=axes,
                     layout=axes,
-                    input_gradient=of_input,
+                    input_gradient=input_gradient,
                 )
             )
         return output
@@ -127,24 +127,24 @@ def _watched(recording: Recording) -> Iterator[None]:
 
 
 class _Gradients:
-    """Whether something before a tensor is trained, so that its gradient is computed."""
+    """Whether the gradient of a tensor is computed: a layer before it is trained."""
 
     def __init__(self) -> None:
         # The tensors are kept, because an identity is unique only during a lifetime.
-        self._known: dict[int, tuple[Any, bool | None]] = {}
+        self._flags: dict[int, tuple[Any, bool | None]] = {}
 
     def set(self, values: Any, gradient: bool | None) -> None:
-        """Set it of all tensors in ``values``."""
+        """Set whether the gradient of the tensors in ``values`` is computed."""
         for tensor in _tensors(values):
-            self._known[id(tensor)] = tensor, gradient
+            self._flags[id(tensor)] = tensor, gradient
 
     def of(self, values: Any) -> bool | None:
-        """Return whether it is true of a tensor in ``values``.
+        """Return whether the gradient of a tensor in ``values`` is computed.
 
-        It is unknown of results of functions between layers.
+        That is unknown for results of functions between layers.
         """
-        known = (self._known.get(id(tensor), (tensor, None)) for tensor in _tensors(values))
-        return any_of(gradient for _, gradient in known)
+        flags = (self._flags.get(id(tensor), (tensor, None)) for tensor in _tensors(values))
+        return any_of(gradient for _, gradient in flags)
 
 
 def _tensors(values: Any) -> list[Any]:
@@ -246,22 +246,22 @@ def parameters(layer: Any) -> list[tuple[str, Shape]]:
 def _own(layer: Any) -> str | None:
     for base in type(layer).__mro__:
         # Of Layer itself the bases are in Keras too, as the backend's TFLayer.
-        own = issubclass(base, layers.Layer) and base is not layers.Layer
-        if own and base.__module__.startswith("keras."):
+        is_own = issubclass(base, layers.Layer) and base is not layers.Layer
+        if is_own and base.__module__.startswith("keras."):
             return base.__name__
     return None
 
 
 def _type(layer: Any, recorded: Recorded) -> str | None:
-    own = _own(layer)
-    if own == "Activation":
+    own_type = _own(layer)
+    if own_type == "Activation":
         name = getattr(layer.activation, "__name__", type(layer.activation).__name__)
         return renamed(ACTIVATIONS, name)
-    if own == "ReLU" and layer.max_value == 6:
+    if own_type == "ReLU" and layer.max_value == 6:
         return "ReLU6"
-    if own == "BatchNormalization":
+    if own_type == "BatchNormalization":
         return f"BatchNorm{max(len(recorded.inputs[0]) - 2, 1)}d"
-    return None if own is None else renamed(_TYPES, own)
+    return None if own_type is None else renamed(_TYPES, own_type)
 
 
 def _padding(
@@ -275,29 +275,29 @@ def _padding(
 ) -> Pads:
     if padding == "causal":
         return ((dilation[0] * (kernel[0] - 1), 0),)
-    found: list[tuple[int, int]] = []
+    pads: list[tuple[int, int]] = []
     windows = zip(in_shape[2:], out_shape[2:], kernel, stride, dilation, strict=True)
     for size, out, window, step, spread in windows:
         if padding != "same":
-            found.append((0, 0))
+            pads.append((0, 0))
         elif type_.startswith("ConvTranspose"):
             # The padding is that of the transposed convolution's forward counterpart.
             total = max(total_padding(out, size, window, step, spread), 0)
-            found.append((total // 2, total - total // 2))
+            pads.append((total // 2, total - total // 2))
         else:
-            found.append(same_pads(size, window, step, spread))
-    return tuple(found)
+            pads.append(same_pads(size, window, step, spread))
+    return tuple(pads)
 
 
 def _as_pytorch(type_: str, layer: Any) -> dict[str, Shape]:
     attention = type_ == "MultiheadAttention"
     depthwise = hasattr(layer, "depth_multiplier")
-    found = {}
+    shapes = {}
     for path, shape in parameters(layer):
         parts = path.split("/")[-2 if attention else -1 :]
         name = ".".join(renamed(_NAMES, part) for part in parts)
-        found[name] = _reordered(type_, parts, shape, depthwise)
-    return found
+        shapes[name] = _reordered(type_, parts, shape, depthwise)
+    return shapes
 
 
 _NAMES: Final = {**PARAMETERS, "attention_output": "out"}

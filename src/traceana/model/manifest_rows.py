@@ -44,45 +44,45 @@ class Details(msgspec.Struct, frozen=True):
     by_operators: bool = False
 
 
-def finished(recorded: Recorded, position: int, found: Details) -> Layer:
+def finished(recorded: Recorded, position: int, details: Details) -> Layer:
     """Return the manifest's row of a layer: shapes in one convention, effective padding, FLOPs."""
     calls = [
         Shapes(
-            found.type,
-            tuple(channels_first(shape, found.type, recorded.axes) for shape in inputs),
-            tuple(channels_first(shape, found.type, recorded.axes) for shape in outputs),
-            found.parameters,
-            found.kernel,
-            found.groups,
-            found.neighbours,
+            details.type,
+            tuple(channels_first(shape, details.type, recorded.axes) for shape in inputs),
+            tuple(channels_first(shape, details.type, recorded.axes) for shape in outputs),
+            details.parameters,
+            details.kernel,
+            details.groups,
+            details.neighbours,
         )
         for inputs, outputs in recorded.calls
     ]
     first = calls[0]
-    type_ = "Flatten" if _flattens(first) else found.type
+    type_ = "Flatten" if _flattens(first) else details.type
     counts = [flops(replace(call, type=type_)) for call in calls]
     total = recorded.flops
-    if found.flops is not None:
-        total = found.flops * len(calls) * recorded.times
+    if details.flops is not None:
+        total = details.flops * len(calls) * recorded.times
     elif None not in counts:
         total = sum(count or 0 for count in counts) * recorded.times
     return Layer(
         path=recorded.path,
         type=type_,
-        framework_type=found.framework_type,
+        framework_type=details.framework_type,
         position=position,
         calls=len(calls) * recorded.times,
         inputs=first.inputs,
         outputs=first.outputs,
         layout=layout_of((*first.inputs, *first.outputs), type_, recorded.layout),
-        kernel=found.kernel,
-        stride=found.stride,
-        padding=_pads(found, first),
-        dilation=found.dilation,
-        groups=found.groups,
-        parameters=dict(found.parameters),
-        parameter_count=sum(prod(shape) for shape in found.parameters.values()),
-        flops=recorded.flops if found.by_operators else total,
+        kernel=details.kernel,
+        stride=details.stride,
+        padding=_pads(details, first),
+        dilation=details.dilation,
+        groups=details.groups,
+        parameters=dict(details.parameters),
+        parameter_count=sum(prod(shape) for shape in details.parameters.values()),
+        flops=recorded.flops if details.by_operators else total,
         order=tuple(recorded.order) if len(recorded.order) > 1 else (),
         input_gradient=recorded.input_gradient,
     )
@@ -106,16 +106,16 @@ def _flattens(call: Shapes) -> bool:
     return len(in_shape) > 2 and out_shape == (in_shape[0], prod(in_shape[1:]))
 
 
-def _pads(found: Details, call: Shapes) -> Pads | None:
-    if found.kernel is None or found.stride is None or found.padding is None:
-        return found.padding
+def _pads(details: Details, call: Shapes) -> Pads | None:
+    if details.kernel is None or details.stride is None or details.padding is None:
+        return details.padding
     in_shape, out_shape = call.inputs[0], call.outputs[0]
-    images = len(in_shape) == len(out_shape) == len(found.kernel) + 2
-    if not images or found.type.startswith("ConvTranspose"):
-        return found.padding
-    dilation = found.dilation or (1,) * len(found.kernel)
+    images = len(in_shape) == len(out_shape) == len(details.kernel) + 2
+    if not images or details.type.startswith("ConvTranspose"):
+        return details.padding
+    dilation = details.dilation or (1,) * len(details.kernel)
     return effective_padding(
-        in_shape, out_shape, found.kernel, found.stride, found.padding, dilation
+        in_shape, out_shape, details.kernel, details.stride, details.padding, dilation
     )
 
 

@@ -51,7 +51,7 @@ def describe_pytorch(
         raise InvalidInputError("the model has lazy parameters: call it once, then describe it")
     recorded, inputs = _dry_run(model, call, tensors)
     layers = tuple(
-        finished(one, position, details(one, types)) for position, one in enumerate(recorded)
+        finished(layer, position, details(layer, types)) for position, layer in enumerate(recorded)
     )
     return manifest(
         network=name or type(model).__name__,
@@ -75,8 +75,8 @@ def _unwrapped(model: Any) -> nn.Module:
         elif hasattr(model, "_orig_mod"):  # torch.compile
             model = model._orig_mod
         else:
-            found: nn.Module = model
-            return found
+            module: nn.Module = model
+            return module
 
 
 def _dry_run(
@@ -97,7 +97,7 @@ def _dry_run(
         failed = _first_line(error)
     try:
         with _state_restored(model):
-            found = _run(model, call)
+            layers_and_inputs = _run(model, call)
     except Exception as error:  # a model's forward may raise anything
         shapes = ", ".join(map(str, call.shapes))
         raise InvalidInputError(
@@ -110,7 +110,7 @@ def _dry_run(
         RuntimeWarning,
         stacklevel=4,
     )
-    return found
+    return layers_and_inputs
 
 
 def _first_line(error: Exception) -> str:
@@ -118,24 +118,21 @@ def _first_line(error: Exception) -> str:
 
 
 def _run(model: nn.Module, call: ModelCall) -> tuple[list[Recorded], list[torch.Tensor]]:
-    inputs = _zeros(model, call)
+    """Return the layers and inputs of a forward pass of ``model`` on zeros."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
+    inputs = [
+        torch.zeros(
+            shape,
+            dtype=parameter.dtype if dtype is None else getattr(torch, dtype),
+            device=parameter.device,
+        )
+        for shape, dtype in zip(call.shapes, call.dtypes, strict=True)
+    ]
     counts = _OperatorCounts(model)
     with _without_fast_path(), torch.no_grad(), counts:
         arguments, named = call.arguments(inputs)
         model(*arguments, **named)
     return counts.layers(), inputs
-
-
-def _zeros(model: nn.Module, call: ModelCall) -> list[torch.Tensor]:
-    of_model = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
-    return [
-        torch.zeros(
-            shape,
-            dtype=of_model.dtype if dtype is None else getattr(torch, dtype),
-            device=of_model.device,
-        )
-        for shape, dtype in zip(call.shapes, call.dtypes, strict=True)
-    ]
 
 
 @contextmanager
@@ -274,7 +271,7 @@ class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: 
                 return
             row.flops += flops
             row.multiplied += sum(
-                one.flops for one in costs if one.formula.partition(".")[0] in _MULTIPLIES
+                part.flops for part in costs if part.formula.partition(".")[0] in _MULTIPLIES
             )
             row.products += _product(call)
         if not row.layer:
@@ -314,13 +311,17 @@ def _recorded(row: _Row) -> Recorded:
 
 def _only_product(row: _Row) -> tuple[int, int] | None:
     """Return (out, in) features of a module that is a matrix product with its only matrix."""
-    matrices = [tuple(one.shape) for one in row.module.parameters(recurse=False) if one.ndim == 2]
+    matrices = [
+        tuple(parameter.shape)
+        for parameter in row.module.parameters(recurse=False)
+        if parameter.ndim == 2
+    ]
     if not row.layer or len(matrices) != 1 or len(row.products) != len(row.calls):
         return None
     (_, in_features, out_features) = row.products[0]
     no_others = row.flops == sum(2 * prod(product) for product in row.products)
-    of_matrix = sorted(matrices[0]) == sorted((in_features, out_features))
-    return (out_features, in_features) if no_others and of_matrix else None
+    fits_matrix = sorted(matrices[0]) == sorted((in_features, out_features))
+    return (out_features, in_features) if no_others and fits_matrix else None
 
 
 def _product(call: Call) -> list[tuple[int, int, int]]:
@@ -341,15 +342,15 @@ def _computes(call: Call, result: Any) -> bool:
     Filling, copying and gathering elements is not computing.
     """
     outputs = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
-    inputs = [one for one in call.types if "float" in one or "complex" in one]
+    inputs = [type_ for type_ in call.types if "float" in type_ or "complex" in type_]
     return bool(outputs and inputs) and operator_row(call.name).work not in ("copies", "moves")
 
 
 def _call(function: Any, arguments: Any, named: Mapping[str, Any], result: Any) -> Call:
     declared = function._schema.arguments  # only the schema has the order of the inputs
     values = [
-        arguments[i] if i < len(arguments) else named.get(one.name, one.default_value)
-        for i, one in enumerate(declared)
+        arguments[i] if i < len(arguments) else named.get(argument.name, argument.default_value)
+        for i, argument in enumerate(declared)
     ]
     output = next(_tensors(result), None)
     return Call(
@@ -365,7 +366,7 @@ def _entry(value: Any) -> Entry:
     if isinstance(value, torch.Tensor):
         return tuple(value.shape)
     if isinstance(value, tuple | list) and value and isinstance(value[0], torch.Tensor):
-        return tuple(tuple(one.shape) for one in value if isinstance(one, torch.Tensor))
+        return tuple(tuple(item.shape) for item in value if isinstance(item, torch.Tensor))
     return ()
 
 
@@ -432,7 +433,7 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
         shapes = {
             key: recorded.product if len(shape) == 2 else shape for key, shape in shapes.items()
         }
-    found = Details(
+    described = Details(
         type=type_,
         framework_type=f"{type(module).__module__}.{type(module).__qualname__}",
         parameters=_attention(shapes) if isinstance(module, nn.MultiheadAttention) else shapes,
@@ -441,10 +442,10 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
     )
     in_shape, out_shape = recorded.inputs[0] if recorded.inputs else (), recorded.outputs[0]
     if isinstance(module, nn.modules.conv._ConvNd):
-        return _convolution(found, module, in_shape)
+        return _convolution(described, module, in_shape)
     if type_.startswith(("MaxPool", "AvgPool", "LPPool")) and len(out_shape) == int(type_[-2]) + 2:
-        return _pool(found, module, in_shape, out_shape)
-    return found
+        return _pool(described, module, in_shape, out_shape)
+    return described
 
 
 def batch_first(module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
@@ -467,7 +468,7 @@ def _own_type(module: nn.Module) -> str | None:
     return None
 
 
-def _convolution(found: Details, module: Any, in_shape: Shape) -> Details:
+def _convolution(described: Details, module: Any, in_shape: Shape) -> Details:
     axes = len(module.kernel_size)
     stride, dilation = tuple(module.stride), tuple(module.dilation)
     padding: Pads
@@ -480,18 +481,18 @@ def _convolution(found: Details, module: Any, in_shape: Shape) -> Details:
     else:
         padding = tuple((zeros, zeros) for zeros in module.padding)
     return Details(
-        type=found.type,
-        framework_type=found.framework_type,
+        type=described.type,
+        framework_type=described.framework_type,
         kernel=tuple(module.kernel_size),
         stride=stride,
         padding=padding,
         dilation=dilation,
         groups=module.groups,
-        parameters=found.parameters,
+        parameters=described.parameters,
     )
 
 
-def _pool(found: Details, module: Any, in_shape: Shape, out_shape: Shape) -> Details:
+def _pool(described: Details, module: Any, in_shape: Shape, out_shape: Shape) -> Details:
     axes = len(out_shape) - 2
     kernel = per_axis(module.kernel_size, axes)
     stride = per_axis(module.stride or module.kernel_size, axes)
@@ -504,8 +505,8 @@ def _pool(found: Details, module: Any, in_shape: Shape, out_shape: Shape) -> Det
         beyond = total_padding(size, out, window, step, spread) - before
         padding.append((before, max(before, beyond)))
     return Details(
-        type=found.type,
-        framework_type=found.framework_type,
+        type=described.type,
+        framework_type=described.framework_type,
         kernel=kernel,
         stride=stride,
         padding=tuple(padding),
@@ -515,17 +516,17 @@ def _pool(found: Details, module: Any, in_shape: Shape, out_shape: Shape) -> Det
 
 def _attention(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """Return ``shapes`` with the joint projection of query, key and value split into three."""
-    found: dict[str, Shape] = {}
+    parts: dict[str, Shape] = {}
     for key, shape in shapes.items():
         kind = "bias" if key.endswith("bias") else "weight"
         if key in ("in_proj_weight", "in_proj_bias"):
             for part in ("query", "key", "value"):
-                found[f"{part}.{kind}"] = (shape[0] // 3, *shape[1:])
+                parts[f"{part}.{kind}"] = (shape[0] // 3, *shape[1:])
         elif key.endswith("_proj_weight"):
             part = {"q": "query", "k": "key", "v": "value"}[key[0]]
-            found[f"{part}.weight"] = shape
+            parts[f"{part}.weight"] = shape
         elif key.startswith("out_proj."):
-            found[f"out.{kind}"] = shape
+            parts[f"out.{kind}"] = shape
         else:
-            found[key] = shape
-    return found
+            parts[key] = shape
+    return parts

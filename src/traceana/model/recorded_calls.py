@@ -109,7 +109,7 @@ def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
         names, shapes = tuple(map(str, input_shape)), list(input_shape.values())
     else:
         several = _is_list(input_shape) and all(
-            _is_list(one) or hasattr(one, "shape") for one in input_shape
+            _is_list(shape) or hasattr(shape, "shape") for shape in input_shape
         )
         shapes = list(input_shape) if several else [input_shape]
         names = (None,) * len(shapes)
@@ -119,7 +119,7 @@ def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
         )
     dtypes = list(dtype) if _is_list(dtype) else [dtype] * len(shapes)
     if dtype is None:
-        dtypes = [getattr(one, "dtype", None) for one in shapes]
+        dtypes = [getattr(shape, "dtype", None) for shape in shapes]
     if len(dtypes) != len(shapes):
         raise InvalidInputError(
             f"{len(dtypes)} dtypes for {len(shapes)} inputs: give one or as many"
@@ -131,11 +131,11 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _shape(given: Any) -> tuple[int, ...]:
+def _shape(shape_or_tensor: Any) -> tuple[int, ...]:
     """Return the extents of a shape, or of a tensor or array."""
-    shape = getattr(given, "shape", given)
+    shape = getattr(shape_or_tensor, "shape", shape_or_tensor)
     # TensorFlow's shapes are not sequences.
-    sizes = tuple(shape) if _is_list(shape) or shape is not given else ()
+    sizes = tuple(shape) if _is_list(shape) or shape is not shape_or_tensor else ()
     if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         raise InvalidInputError(
             f"{reprlib.repr(shape)} is not an input shape: give positive integers with the batch "
@@ -203,18 +203,18 @@ class Recording:
 
     def add(self, recorded: Recorded) -> None:
         """Add one call."""
-        known = self._layers.setdefault(recorded.key, recorded)
-        if known is not recorded:
-            known.later.append((recorded.inputs, recorded.outputs))
-            known.input_gradient = any_of((known.input_gradient, recorded.input_gradient))
+        layer = self._layers.setdefault(recorded.key, recorded)
+        if layer is not recorded:
+            layer.later.append((recorded.inputs, recorded.outputs))
+            layer.input_gradient = any_of((layer.input_gradient, recorded.input_gradient))
 
 
 def any_of(flags: Iterable[bool | None]) -> bool | None:
     """Return whether one of ``flags`` is true; None if that depends on unknown ones."""
-    found = set(flags)
-    if True in found:
+    values = set(flags)
+    if True in values:
         return True
-    return None if None in found or not found else False
+    return None if None in values or not values else False
 
 
 Pads = tuple[tuple[int, int], ...]
@@ -236,7 +236,7 @@ def layout_of(shapes: Iterable[Sequence[int]], type_: str, layout: Layout) -> La
 
 def per_axis(value: int | Sequence[int], axes: int) -> tuple[int, ...]:
     """Return one number per spatial axis; a single one applies to all."""
-    numbers = (value,) if isinstance(value, int) else tuple(int(one) for one in value)
+    numbers = (value,) if isinstance(value, int) else tuple(int(number) for number in value)
     return numbers * axes if len(numbers) == 1 else numbers
 
 
@@ -275,17 +275,17 @@ def effective_padding(
     symmetric padding that does, else the smallest padding. ``inputs`` and ``outputs`` are (batch,
     channels, spatial axes).
     """
-    found = []
+    padding = []
     axes = zip(inputs[2:], outputs[2:], kernel, stride, declared, dilation, strict=True)
     for size, out, window, step, pads, spread in axes:
         if output_size(size, window, step, pads, spread) != out:
             total = max(total_padding(size, out, window, step, spread), 0)
             half = -(-total // 2)
             equal = output_size(size, window, step, (half, half), spread) == out
-            found.append((half, half) if equal else (total // 2, half))
+            padding.append((half, half) if equal else (total // 2, half))
         else:
-            found.append(pads)
-    return tuple(found)
+            padding.append(pads)
+    return tuple(padding)
 
 
 def renamed(table: Mapping[str, str], name: str) -> str:

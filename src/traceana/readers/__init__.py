@@ -24,42 +24,29 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
     Raises the errors of :mod:`traceana.errors`.
     """
-    trace = _read(path, progress)
-    trace.tables.join_pieces()
-    if (trace.meta.bytes_read or 0) >= _LARGE:
-        _give_back()
-    return trace
-
-
-def _give_back() -> None:
-    """Give the memory that reading has freed back to the system, where the C library is glibc.
-
-    The pieces of the tables are too small for it to do so itself, and arrays of whole tables, which
-    attribution needs, do not fit between what is left: they would come on top.
-    """
-    if sys.platform == "linux":
-        import ctypes
-
-        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-            trim(0)
-
-
-def _read(path: Path, progress: Progress) -> Trace:
     # `traceana --version` asks for the compiled scanner alone.
     from traceana.readers.detect import detect
 
-    found = detect(path)
-    module, _, name = found.reader.partition(":")
+    format_ = detect(path)
+    module, _, name = format_.reader.partition(":")
     # Imported when a file needs it, with its decoder.
     reader = getattr(import_module(f"traceana.readers.{module}"), name)
     trace: Trace
-    if found.is_database:
+    if format_.is_database:
         from traceana.readers.sqlite import Database
 
         with Database(path) as database:
             trace = reader(database, progress)
     else:
         trace = reader(path, progress)
+    trace.tables.join_pieces()
+    if (trace.meta.bytes_read or 0) >= _LARGE and sys.platform == "linux":
+        # The pieces of the tables are too small for glibc to give their memory back to the system,
+        # and the arrays of whole tables that attribution needs do not fit between them.
+        import ctypes
+
+        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+            trim(0)
     return trace
 
 
@@ -72,15 +59,15 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
     from traceana.readers.detect import detect
 
     try:
-        found = detect(path)
+        format_ = detect(path)
     except UnknownFormatError as error:
         raise InvalidInputError(
             f"{path} has no table of counters: write one with 'ncu --csv --page raw', "
             "'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         ) from error
-    if not found.has_counters:
+    if not format_.has_counters:
         raise InvalidInputError(
-            f"{path} is a {found.name} file, not a table of counters: write one with "
+            f"{path} is a {format_.name} file, not a table of counters: write one with "
             "'ncu --csv --page raw', 'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         )
     trace = read(path, progress)

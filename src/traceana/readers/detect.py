@@ -98,50 +98,51 @@ def detect(path: Path) -> Format:
     Raises the input errors of :mod:`traceana.errors`: missing, a directory, unreadable, empty, or
     of a format that has no reader.
     """
-    if not path.is_file() and (found := _surest(Head(path), FORMATS)[1]):
-        return found
+    if not path.is_file() and (of_folder := _surest(Head(path), FORMATS)[1]):
+        return of_folder
     head = _head(path)
-    confidence, found = _surest(head, FORMATS)
-    for pattern, what in _OWN.items():
+    confidence, surest = _surest(head, FORMATS)
+    for pattern, description in _OWN.items():
         if head.is_json and pattern.search(head.content):
-            raise NotATraceError(f"{path} is {what}")
+            raise NotATraceError(f"{path} is {description}")
     if confidence <= Confidence.EVENTS:
         _refuse_documents(head)
     if confidence < Confidence.JSON:
         # The first table may be behind long output of the program.
-        found = _found_behind(path) or found
-    if found is None:
+        surest = _first_printed_table(path) or surest
+    if surest is None:
         raise UnknownFormatError(
             f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, "
             "Nsight Systems reports and exports, nvprof databases and printed traces, rocprof CSV, "
             "databases and pftrace, printed summaries, Nsight Compute CSV"
         )
-    if found.instead:
-        instead = found.instead.replace("{file}", path.name)
-        raise UnknownFormatError(f"{path} is {found.name}, which is not supported: {instead}")
-    return found
+    if surest.instead:
+        instead = surest.instead.replace("{file}", path.name)
+        raise UnknownFormatError(f"{path} is {surest.name}, which is not supported: {instead}")
+    return surest
 
 
 def _surest(head: Head, formats: tuple[Format, ...]) -> tuple[Confidence, Format | None]:
+    """Return the format that is surest to read the file, the first of several, and how sure."""
     surest: tuple[Confidence, Format | None] = (Confidence.NONE, None)
-    for one in formats:
-        confidence = one.sniff(head)
+    for format_ in formats:
+        confidence = format_.sniff(head)
         if confidence > surest[0]:
-            surest = (confidence, one)
+            surest = (confidence, format_)
         if confidence is Confidence.CERTAIN:
             break
     return surest
 
 
-def _found_behind(path: Path) -> Format | None:
+def _first_printed_table(path: Path) -> Format | None:
     """Return the format of the first printed table in any part of ``path``."""
-    printed_formats = tuple(one for one in FORMATS if one.is_printed)
+    printed_formats = tuple(format_ for format_ in FORMATS if format_.is_printed)
     before = b""
     for block in ByteSource(path).blocks():
         content = before + block
-        confidence, found = _surest(Head(path, content, plain_text(content)), printed_formats)
+        confidence, surest = _surest(Head(path, content, plain_text(content)), printed_formats)
         if confidence > Confidence.LOG:
-            return found
+            return surest
         before = block[-_LONGEST_HEADER:]
     return None
 
@@ -175,6 +176,7 @@ def _is_object(content: bytes) -> bool:
 
 
 def _head(path: Path) -> Head:
+    """Return what formats look at; raises the errors of a file that cannot be read."""
     try:
         if path.is_dir():
             raise UnknownFormatError(
@@ -199,6 +201,12 @@ def _head(path: Path) -> Head:
         source = ByteSource(path)
         if not any(source.blocks()) and not source.truncated:
             raise CorruptError(f"{path} is empty: record it again, or check the copy")
+    tables: Mapping[str, tuple[str, ...]] = {}
+    if stored.startswith(_SQLITE):
+        from traceana.readers.sqlite import Database
+
+        with Database(path) as database:
+            tables = database.tables
     is_utf_16 = content.startswith(UTF_16)
     if is_utf_16:
         content = content[: len(content) // 2 * 2].decode("utf-16", "replace").encode()
@@ -207,18 +215,10 @@ def _head(path: Path) -> Head:
         path,
         content,
         plain_text(content),
-        tables=_tables(path) if stored.startswith(_SQLITE) else {},
+        tables=tables,
         is_json=_JSON_START.match(content) is not None,
         has_events=_EVENT.search(content) is not None,
         is_inflated=stored.startswith(_GZIP),
         is_utf_16=is_utf_16,
         is_whole=len(stored) < _HEAD,
     )
-
-
-def _tables(path: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return the columns of each table of a database; raises the errors of opening it."""
-    from traceana.readers.sqlite import Database
-
-    with Database(path) as database:
-        return database.tables

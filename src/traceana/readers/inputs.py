@@ -107,20 +107,21 @@ def resolve(path: Path) -> Input:
 def _traces_below(folder: Path) -> Input:
     if nsys.is_export(folder) or rocprof.files(folder):
         return Input(folder, Kind.FOLDER, [folder])
-    known: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
-    unknown: list[Path] = []
+    # The recordings of one name, each with its preference.
+    named: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
+    other_files: list[Path] = []
     for path in _walk(folder):
-        rank, path = (0, path) if is_bundle(path) else _preference(path)
-        if rank is not None:
-            recordings = known.setdefault((path.parent, _stem(path.name)), [])
+        preference, path = (0, path) if is_bundle(path) else _preference(path)
+        if preference is not None:
+            recordings = named.setdefault((path.parent, _stem(path.name)), [])
             # The files of a run of rocprofv3 are one recording.
-            if (rank, path) not in recordings:
-                recordings.append((rank, path))
+            if (preference, path) not in recordings:
+                recordings.append((preference, path))
         elif path.is_file():
-            unknown.append(path)
-    if not known:
+            other_files.append(path)
+    if not named:
         alone: list[Path] = []
-        for path in unknown:
+        for path in other_files:
             # JSON without events raises.
             with suppress(CorruptError, UnknownFormatError):
                 detect(path)
@@ -135,18 +136,18 @@ def _traces_below(folder: Path) -> Input:
         raise UnknownFormatError(
             f"{folder} is a directory without traces: pass a trace, or its folder"
         )
-    for recordings in known.values():
+    for recordings in named.values():
         recordings.sort()
-    first = _without_saved([recordings[0] for recordings in known.values()])
-    alike = {(path.parent, numberless(path)) for _, path in first}
-    damaged = [path for path in unknown if (path.parent, numberless(path)) in alike]
-    runs = sorted({path.parent for _, path in first if path.parent.parent.parts[-2:] == _RUNS})
+    preferred = _without_sources_of_bundles([recordings[0][1] for recordings in named.values()])
+    names = {(path.parent, numberless(path)) for path in preferred}
+    damaged = [path for path in other_files if (path.parent, numberless(path)) in names]
+    runs = sorted({path.parent for path in preferred if path.parent.parent.parts[-2:] == _RUNS})
     if len(runs) > 1:
         raise UsageError(
             f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
             f"the last is {runs[-1]}"
         )
-    passes = {path.parent for _, path in first if _PASS.fullmatch(path.parent.name)}
+    passes = {path.parent for path in preferred if _PASS.fullmatch(path.parent.name)}
     if len(passes) > 1:
         raise UsageError(
             f"{folder} holds {len(passes)} runs of rocprofv3, one for each group of counters: pass "
@@ -155,26 +156,26 @@ def _traces_below(folder: Path) -> Input:
     return Input(
         folder,
         Kind.FOLDER,
-        sorted([*(path for _, path in first), *damaged]),
+        sorted([*preferred, *damaged]),
         [
-            (other, path)
-            for (rank, path), *others in known.values()
-            for its_rank, other in others
-            if its_rank == rank
+            (other_path, path)
+            for (preference, path), *others in named.values()
+            for other_preference, other_path in others
+            if other_preference == preference
         ],
     )
 
 
-def _without_saved(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
-    """Return ``found`` without the files that bundles in it were saved from."""
+def _without_sources_of_bundles(paths: list[Path]) -> list[Path]:
+    """Return ``paths`` without the files that bundles among them were saved from."""
     saved: set[Path] = set()
-    for _, path in found:
+    for path in paths:
         if is_bundle(path):
             # A relative path was relative to another folder, and a bundle may have moved with it.
-            given = [Path(text) for text in bundle_sources(path)]
-            saved |= {_real(one) for one in given if one.is_absolute()}
-            saved |= {_real(path.parent / one.name) for one in given}
-    return [one for one in found if is_bundle(one[1]) or _real(one[1]) not in saved]
+            sources = [Path(text) for text in bundle_sources(path)]
+            saved |= {_real(source) for source in sources if source.is_absolute()}
+            saved |= {_real(path.parent / source.name) for source in sources}
+    return [path for path in paths if is_bundle(path) or _real(path) not in saved]
 
 
 def _real(path: Path) -> Path:
@@ -203,49 +204,45 @@ def _walk(folder: Path) -> Iterator[Path]:
                 if not name.startswith("."):
                     yield here / name
         visible = (here / name for name in files if not name.startswith("."))
-        shown = (path for path in visible if path.is_file() or not path.exists())
-        yield from (path for path in shown if not _is_walked_too(path, top))
-
-
-def _is_walked_too(path: Path, top: Path) -> bool:
-    """Return whether ``path`` is a link, such as ``latest``, to a file that is below ``top``."""
-    if not path.is_symlink() or not path.exists():
-        return False
-    target = _real(path)
-    return target.is_relative_to(top) and not any(
-        part.startswith(".") for part in target.relative_to(top).parts
-    )
+        for path in visible:
+            if path.exists() and not path.is_file():
+                continue
+            if path.is_symlink() and path.exists():
+                # A link, such as ``latest``, to a file below the folder is that file again.
+                target = _real(path)
+                inside = target.relative_to(top).parts if target.is_relative_to(top) else (".",)
+                if not any(part.startswith(".") for part in inside):
+                    continue
+            yield path
 
 
 def _preference(path: Path) -> tuple[int | None, Path]:
-    """Return how early the file ``path`` is read of several of one run, and the path to read.
+    """Return the preference of a file among the recordings of one run, and the path to read.
 
-    None for a file that is not read. What is named as a trace and not readable as one is the
-    damaged file of a rank, and comes last.
+    The smallest number is read; None: the file is not read. An unreadable file that is named as a
+    trace is the damaged file of a rank, and comes last.
     """
     try:
-        found = detect(path)
+        format_ = detect(path)
     except NotATraceError:
         return None, path
     except (CorruptError, UnknownFormatError):
-        return len(FORMATS) if _is_named_as_trace(path) else None, path
+        name = path.name.lower()
+        compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
+        is_named_as_trace = name.removesuffix(compressed).endswith(_ENDINGS)
+        return len(FORMATS) if is_named_as_trace else None, path
     except NotFoundError:
         return len(FORMATS), path
-    return FORMATS.index(found) if found.in_folders else None, found.run_of(path)
-
-
-def _is_named_as_trace(path: Path) -> bool:
-    name = path.name.lower()
-    ending = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
-    return name.removesuffix(ending).endswith(_ENDINGS)
+    return FORMATS.index(format_) if format_.in_folders else None, format_.run_of(path)
 
 
 def numberless(path: Path) -> str:
+    """Return the name of ``path`` with ``#`` for each number: files of ranks have one name."""
     return _NUMBERS.sub("#", path.name)
 
 
 def _stem(name: str) -> str:
-    """Return ``name`` without its ending: recordings with one stem are of one run.
+    """Return ``name`` without its ending, which recordings of one run have in common.
 
     rocprof writes ``results.csv`` and ``results.db``; other tables in CSV are not named as traces.
     """

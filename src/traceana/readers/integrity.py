@@ -6,7 +6,7 @@ conservation law holds. What is kept fits the tables' types, and its sums fit in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -66,8 +66,12 @@ def screen(
 def possible(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     """Return the rows of ``frame`` with a possible time: :func:`screen` without its first and last
     reason."""
-    if _all_possible(frame["start"], frame["duration"]):
-        return frame
+    if not (frame["start"].null_count() or frame["duration"].null_count()):
+        first, last = _ends(frame["start"])
+        shortest, longest = _ends(frame["duration"])
+        near = first > -FARTHEST_NS and last < FARTHEST_NS
+        if near and shortest >= 0 and longest <= LONGEST_TRACE_NS:
+            return frame
     start, duration = pl.col("start"), pl.col("duration")
     reason = (
         pl.when(start.is_null() | duration.is_null())
@@ -83,20 +87,6 @@ def possible(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
         .then(pl.lit("negative_duration"))
     )
     return _without(frame, reason, table, ledger)
-
-
-def _all_possible(start: pl.Series, duration: pl.Series) -> bool:
-    """Return whether no row needs a reason, at the price of the columns' ends."""
-    if start.null_count() or duration.null_count():
-        return False
-    first, last = _ends(start)
-    shortest, longest = _ends(duration)
-    return (
-        first > -FARTHEST_NS
-        and last < FARTHEST_NS
-        and shortest >= 0
-        and longest <= LONGEST_TRACE_NS
-    )
 
 
 def _ends(values: pl.Series) -> tuple[int, int]:
@@ -154,8 +144,8 @@ def _without_duplicates(
 
 def _count(reason: str, dropped: pl.DataFrame, table: str, ledger: Ledger) -> None:
     # Lost or impossible times have no sum; that of many negative ones could exceed int64.
-    known = reason in ("duplicate", "negative_duration")
-    time_ns = sum(dropped["duration"].to_list()) if known else None
+    has_time = reason in ("duplicate", "negative_duration")
+    time_ns = sum(dropped["duration"].to_list()) if has_time else None
     fits = time_ns is not None and abs(time_ns) < LARGEST_SUM
     ledger.add(reason, dropped.height, table=table, time_ns=time_ns if fits else None)
 
@@ -166,10 +156,10 @@ def rebase(
     """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
-    Rows and numbers that :func:`of_one_time`, :func:`in_order_of_streams` and :func:`bounded` find
-    impossible are left out.
+    Rows and numbers that :func:`without_far_times`, :func:`in_order_of_streams` and
+    :func:`bounded` find impossible are left out.
     """
-    near = of_one_time(frames, ledger)
+    near = without_far_times(frames, ledger)
     if "activities" in near:
         near["activities"] = in_order_of_streams(near["activities"], ledger)
     origin, _ = _extent(near)
@@ -190,10 +180,26 @@ def bounded(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.
     of more than 64 KiB are cut, as ``oversized``. Device work without a device is counted as
     ``no_device``.
     """
-    summable = {name: _summable(frame, name, ledger) for name, frame in frames.items()}
-    fitting = {name: _fitting(frame, name, ledger) for name, frame in summable.items()}
-    if "activities" in fitting:
-        _count_without_device(fitting["activities"], ledger)
+    fitting = dict(frames)
+    for table, frame in frames.items():
+        longest = _most(frame, "duration")
+        if longest is not None:
+            fitting[table] = frame.filter(pl.col("duration") <= longest)
+            lost = frame.height - fitting[table].height
+            ledger.add("impossible_time", lost, table=table)
+    fitting = {table: _fitting(frame, table, ledger) for table, frame in fitting.items()}
+    activities = fitting.get("activities")
+    if activities is not None and "device" in activities and activities["device"].null_count():
+        lost_work = activities.filter(
+            pl.col("device").is_null() & pl.col("kind").is_in(DEVICE_WORK)
+        )
+        ledger.add(
+            "no_device",
+            lost_work.height,
+            table="activities",
+            kept=True,
+            time_ns=int(lost_work["duration"].sum()),
+        )
     return _short_names(fitting, ledger)
 
 
@@ -209,7 +215,9 @@ def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
     return min(ends, default=0), max(ends, default=0)
 
 
-def of_one_time(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
+def without_far_times(
+    frames: Mapping[str, pl.DataFrame], ledger: Ledger
+) -> dict[str, pl.DataFrame]:
     """Return ``frames`` without the rows that lie too far from the median event of all tables:
     more than :data:`LONGEST_TRACE_NS`, counted as ``impossible_time``."""
     first, last = _extent(frames)
@@ -269,15 +277,17 @@ def in_order_of_streams(activities: pl.DataFrame, ledger: Ledger) -> pl.DataFram
         within = work.filter(pl.col("end") < latest)
         if within.height <= _MOST_OVERLAPPED:
             break
-        around = work.with_columns(latest.alias("latest")).filter(pl.col("end") < pl.col("latest"))
-        counted = around.group_by(*stream, "latest").len().filter(pl.col("len") > _MOST_OVERLAPPED)
-        found = work.join(
-            counted, left_on=[*stream, "end"], right_on=[*stream, "latest"], nulls_equal=True
+        outlasted = work.with_columns(latest.alias("latest")).filter(
+            pl.col("end") < pl.col("latest")
+        )
+        ends = outlasted.group_by(*stream, "latest").len().filter(pl.col("len") > _MOST_OVERLAPPED)
+        too_long = work.join(
+            ends, left_on=[*stream, "end"], right_on=[*stream, "latest"], nulls_equal=True
         )["row"]
-        if found.is_empty():
+        if too_long.is_empty():
             break
-        impossible.append(found)
-        work = work.filter(~pl.col("row").is_in(found.implode()))
+        impossible.append(too_long)
+        work = work.filter(~pl.col("row").is_in(too_long.implode()))
     if not impossible:
         return activities
     rows = pl.concat(impossible).unique()
@@ -293,18 +303,11 @@ def in_order_of_streams(activities: pl.DataFrame, ledger: Ledger) -> pl.DataFram
     )
 
 
-def _summable(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
-    """Return ``frame`` without the rows whose durations would make their sum exceed int64."""
-    most = _most(frame, "duration")
-    if most is None:
-        return frame
-    kept = frame.filter(pl.col("duration") <= most)
-    ledger.add("impossible_time", frame.height - kept.height, table=table)
-    return kept
-
-
 def _most(frame: pl.DataFrame, column: str) -> int | None:
-    """Return the largest value of ``column`` whose sum over all rows fits, None if all fit."""
+    """Return the largest value of ``column`` with which the sum over all rows fits int64.
+
+    None if the sum fits already.
+    """
     if column not in frame.columns:
         return None
     least, greatest = _ends(frame[column])
@@ -320,35 +323,25 @@ def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     The ledger counts them by column.
     """
     described = SCHEMA[table].columns if table in SCHEMA else {}
-    bounds = {
-        name: found
-        for name, dtype in frame.schema.items()
-        if name in described
-        and dtype.is_integer()
-        and (found := _bounds(frame, name, dtype, described[name])) is not None
-    }
-    for name, (least, most) in bounds.items():
+    for name, dtype in frame.schema.items():
+        if name not in described or not dtype.is_integer():
+            continue
+        bounds = _bounds(frame, name, dtype, described[name])
+        if bounds is None:
+            continue
         lowest, highest = _ends(frame[name])
-        if lowest < least or highest > most:
-            outside = ~pl.col(name).is_between(least, most)
+        if lowest < bounds[0] or highest > bounds[1]:
+            outside = ~pl.col(name).is_between(*bounds)
             lost = int(frame.select(outside.sum()).item())
             ledger.add("lost_field", lost, table=table, kept=True, detail=name)
             frame = frame.with_columns(pl.when(~outside).then(name).alias(name))
     return frame
 
 
-def _count_without_device(activities: pl.DataFrame, ledger: Ledger) -> None:
-    """Count the device work without a device, which is in no device's utilization."""
-    if "device" not in activities.columns or not activities["device"].null_count():
-        return
-    lost = activities.filter(pl.col("device").is_null() & pl.col("kind").is_in(DEVICE_WORK))
-    time_ns = int(lost["duration"].sum())
-    ledger.add("no_device", lost.height, table="activities", kept=True, time_ns=time_ns)
-
-
 def _bounds(
     frame: pl.DataFrame, name: str, dtype: pl.DataType, column: Column
 ) -> tuple[int, int] | None:
+    """Return the least and the greatest possible value of a column, None if all values fit."""
     if column.unit == "bytes" and column.dtype == pl.Int64:
         most = (_most(frame, name) if name == "bytes" else None) or _MOST_BYTES
         return -min(most, _MOST_BYTES), min(most, _MOST_BYTES)
@@ -372,24 +365,18 @@ def _short_names(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str
         return dict(frames)
     distinct = text.select(pl.col("text").unique().cast(pl.String)).to_series()
     long = distinct.filter(distinct.str.len_bytes() > _LONGEST_NAME).cast(pl.Categorical)
-    return {
-        name: _cut_names(frame, name, labels.get(name, []), long, ledger)
-        for name, frame in frames.items()
-    }
-
-
-def _cut_names(
-    frame: pl.DataFrame, table: str, labels: Sequence[str], long: pl.Series, ledger: Ledger
-) -> pl.DataFrame:
-    """Return ``frame`` with the ``long`` names in its columns ``labels`` cut."""
-    for name in labels:
-        is_long = pl.col(name).is_in(long.implode())
-        count = frame.filter(is_long).height
-        ledger.add("oversized", count, table=table, kept=True, detail=name)
-        # A character has four bytes at most.
-        cut = pl.col(name).cast(pl.String).str.slice(0, _LONGEST_NAME // 4).cast(pl.Categorical)
-        frame = frame.with_columns(pl.when(is_long).then(cut).otherwise(name).alias(name))
-    return frame
+    short = dict(frames)
+    for table, listed in labels.items():
+        for name in listed:
+            frame = short[table]
+            is_long = pl.col(name).is_in(long.implode())
+            count = frame.filter(is_long).height
+            ledger.add("oversized", count, table=table, kept=True, detail=name)
+            # A character has four bytes at most.
+            cut = pl.col(name).cast(pl.String).str.slice(0, _LONGEST_NAME // 4)
+            shortened = pl.when(is_long).then(cut.cast(pl.Categorical)).otherwise(name)
+            short[table] = frame.with_columns(shortened.alias(name))
+    return short
 
 
 def _longest(labels: pl.DataFrame) -> int:

@@ -72,17 +72,17 @@ class NameTable:
     def ids(self, texts: pl.Series) -> pl.Series:
         """Return the UInt32 numbers of ``texts``; a null text is :data:`UNNAMED`."""
         if len(texts) <= FEW:
-            every = [UNNAMED if text is None else str(text) for text in texts.to_list()]
-            self._number(dict.fromkeys(every))
-            return pl.Series(texts.name, [self._seen[text] for text in every], dtype=pl.UInt32)
+            spelt = [UNNAMED if text is None else str(text) for text in texts.to_list()]
+            self._number(dict.fromkeys(spelt))
+            return pl.Series(texts.name, [self._seen[text] for text in spelt], dtype=pl.UInt32)
         labels = texts.cast(pl.Categorical)
-        known = labels.unique(maintain_order=True)
-        names = known.cast(pl.String).fill_null(UNNAMED).to_list()
+        distinct = labels.unique(maintain_order=True)
+        names = distinct.cast(pl.String).fill_null(UNNAMED).to_list()
         self._number(names)
         numbers = [self._seen[name] for name in names]
         # Labels are looked up by their physical number: no event's name is compared as text.
         return labels.to_physical().replace_strict(
-            known.to_physical(), pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
+            distinct.to_physical(), pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
         )
 
     def _number(self, names: Iterable[str]) -> None:
@@ -115,11 +115,11 @@ class Demangled(msgspec.Struct):
 
 def demangle(names: Iterable[str]) -> Demangled:
     """Return the readable form of the mangled names among ``names``."""
-    mangled = [n for n in names if len(n) <= LONGEST and _MANGLED.fullmatch(n)]
-    found = Demangled({name: _known[name] for name in mangled if name in _known})
+    mangled = [name for name in names if len(name) <= LONGEST and _MANGLED.fullmatch(name)]
+    demangled = Demangled({name: _known[name] for name in mangled if name in _known})
     mangled = [name for name in mangled if name not in _known]
     if not mangled:
-        return found
+        return demangled
     command, error = _command()
     deadline = time.monotonic() + _SECONDS
     while mangled and error is None:
@@ -127,7 +127,7 @@ def demangle(names: Iterable[str]) -> Demangled:
         lines, error = _run(command, mangled, seconds) if seconds > 0 else ([], _OUT_OF_TIME)
         answered = zip(mangled, lines, strict=False)
         readable = {name: line for name, line in answered if line != name}
-        found.names |= readable
+        demangled.names |= readable
         for name, line in readable.items():
             if len(_known) < _MOST_KNOWN and len(line) <= LONGEST:
                 _known[name] = line
@@ -135,12 +135,12 @@ def demangle(names: Iterable[str]) -> Demangled:
         if mangled and error is None:
             # The process ended at this name.
             mangled = mangled[1:]
-            found.failed += 1
-            found.error = "out of the demangler's memory or stack"
+            demangled.failed += 1
+            demangled.error = "out of the demangler's memory or stack"
     if mangled:
-        found.failed += len(mangled)
-        found.error = error
-    return found
+        demangled.failed += len(mangled)
+        demangled.error = error
+    return demangled
 
 
 def _command() -> tuple[list[str], str | None]:
@@ -158,21 +158,21 @@ def _run(command: list[str], names: list[str], seconds: float) -> tuple[list[str
     Without an error, the name after the last answer ended the process.
     """
     try:
-        done = subprocess.run(
+        worker = subprocess.run(
             command,
             input="\n".join(names).encode(),
             capture_output=True,
             timeout=seconds,
             check=False,
         )
-        output, error = done.stdout, None
+        output, error = worker.stdout, None
     except subprocess.TimeoutExpired as timeout:
         output, error = timeout.stdout or b"", _OUT_OF_TIME
     except OSError as failure:
         return [], f"{command[0]} cannot be run: {failure.strerror}"
     ready, *lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     if ready != _READY and error is None:
-        messages = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        last = messages[-1][:_LONGEST_ERROR] if messages else f"exit status {done.returncode}"
+        messages = worker.stderr.decode("utf-8", "replace").strip().splitlines()
+        last = messages[-1][:_LONGEST_ERROR] if messages else f"exit status {worker.returncode}"
         return [], f"the demangler does not start: {last}"
     return lines[:-1], error

@@ -1,8 +1,8 @@
 """Reads folders and lists of files: the ranks of one distributed run, as one Trace.
 
-Which ranks of a run can be added up: sums over all of them fit int64. The sums of one file fit
-(:mod:`traceana.readers.integrity`). Rows of an attributed trace refer to each other by number, so a
-rank is left out whole.
+The sums of one file fit int64 (:mod:`traceana.readers.integrity`); a rank whose times or bytes
+would make the sum over all ranks exceed it is left out. Rows of an attributed trace refer to each
+other by number, so a rank is left out whole.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def read_folder(folder: Input, open_one: Open, progress: Progress) -> Trace:
     """
     trace = read_ranks(str(folder.path), folder.files, open_one, progress, found_in_folder=True)
     notes = Ledger()
-    for other, read in folder.beside:
-        detail = f"{other.name} beside {read.name}"
+    for not_read, read in folder.beside:
+        detail = f"{not_read.name} beside {read.name}"
         notes.add("other_recording", 1, table="-", kept=True, detail=detail)
     return (
         trace.with_tables(ledger=pl.concat([trace.tables.ledger, notes.frame()]))
@@ -82,7 +82,7 @@ def read_ranks(
     traces: list[Trace] = []
     read: list[Path] = []
     ledger = Ledger()
-    others: list[tuple[Path, NotATraceError]] = []
+    not_traces: list[tuple[Path, NotATraceError]] = []
     first_error: TraceanaError | None = None
     total_size, before = sum(sizes), 0
     for i, file in enumerate(files):
@@ -96,7 +96,7 @@ def read_ranks(
             traces.append(open_one(file, report))
             read.append(file)
         except NotATraceError as error:
-            others.append((file, error))
+            not_traces.append((file, error))
             first_error = first_error or error
         except TraceanaError as error:
             first_error = first_error or error
@@ -105,14 +105,14 @@ def read_ranks(
         raise first_error
     # A folder may hold other JSON files, but not beside a trace with the same name but for numbers;
     # every file of a list should be a trace.
-    named = {numberless(file) for file in read}
-    for file, why in others:
-        if not found_in_folder or numberless(file) in named:
+    names_of_traces = {numberless(file) for file in read}
+    for file, why in not_traces:
+        if not found_in_folder or numberless(file) in names_of_traces:
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
     if any(trace.tables.activities.height and not trace.on_cpu for trace in traces):
         # Operators of a CPU are not added to the work of GPUs.
-        cut = {True: f"{_NO_DEVICE} (truncated file)", False: _NO_DEVICE}
-        why_not = [cut[trace.meta.truncated] if trace.on_cpu else None for trace in traces]
+        reasons = {True: f"{_NO_DEVICE} (truncated file)", False: _NO_DEVICE}
+        why_not = [reasons[trace.meta.truncated] if trace.on_cpu else None for trace in traces]
         read, traces = _kept(read, traces, why_not, ledger)
     if len(traces) == 1 and not ledger:
         return traces[0]
@@ -122,7 +122,7 @@ def read_ranks(
     numbers, how = ranks(read, [trace.meta.rank for trace in traces])
     if how == _IN_ORDER:
         _check_one_model(read, traces)
-    captures = [(one.meta.epoch_ns, _extent(one)) for one in traces]
+    captures = [(trace.meta.epoch_ns, _extent(trace)) for trace in traces]
     communicating = how != _RECORDED and any(map(_communicates, traces))
     if apart := check_one_run(read, captures, how, communicating=communicating):
         ledger.add("apart", 1, table="-", kept=True, detail=apart)
@@ -143,14 +143,15 @@ def _kept(
     files: Sequence[Path], traces: Sequence[Trace], why_not: Sequence[str | None], ledger: Ledger
 ) -> tuple[list[Path], list[Trace]]:
     """Return the files and traces without a reason against them; ``ledger`` counts the others."""
-    kept: tuple[list[Path], list[Trace]] = [], []
+    kept_files: list[Path] = []
+    kept_traces: list[Trace] = []
     for file, trace, why in zip(files, traces, why_not, strict=True):
         if why is None:
-            kept[0].append(file)
-            kept[1].append(trace)
+            kept_files.append(file)
+            kept_traces.append(trace)
         else:
             ledger.add("skipped_file", 1, table="-", kept=True, detail=f"{file}: {why}")
-    return kept
+    return kept_files, kept_traces
 
 
 def spans(numbers: Sequence[int]) -> str | None:
@@ -171,18 +172,18 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     Raises ``UsageError`` where two files have one rank, or are of one process: they are
     from two runs.
     """
-    known = [
+    valid = [
         (file, rank)
         for file, rank in zip(files, recorded, strict=True)
         if rank is not None and 0 <= rank < 1 << 31
     ]
-    numbers = _distinct([file for file, _ in known], [rank for _, rank in known])
-    if len(known) == len(files):
-        return numbers, _RECORDED
-    named = [rank_in(file) for file in files]
-    by_name = [rank for rank in named if rank is not None]
-    if len(by_name) == len(files):
-        return _distinct(files, by_name), "file names"
+    _check_distinct(valid)
+    if len(valid) == len(files):
+        return [rank for _, rank in valid], _RECORDED
+    named = [(file, rank) for file in files if (rank := rank_in(file)) is not None]
+    if len(named) == len(files):
+        _check_distinct(named)
+        return [rank for _, rank in named], "file names"
     _check_workers(files)
     return list(range(len(files))), _IN_ORDER
 
@@ -195,10 +196,10 @@ def _check_one_model(files: Sequence[Path], traces: Sequence[Trace]) -> None:
         for name in trace.tables.devices["name"].drop_nulls()
     }
     if len(models) > 1:
-        (one, first), (other, second) = list(models.items())[:2]
+        (model, file), (other_model, other_file) = list(models.items())[:2]
         raise UsageError(
-            f"{first.name} ({one}) and {second.name} ({other}) are not ranks of one run: give one "
-            "of them, or compare them with traceana diff"
+            f"{file.name} ({model}) and {other_file.name} ({other_model}) are not ranks of one "
+            "run: give one of them, or compare them with traceana diff"
         )
 
 
@@ -240,9 +241,10 @@ def check_one_run(
 
 
 def _communicates(trace: Trace) -> bool:
+    """Return whether a kernel, operator or range has the name of a collective."""
     tables = trace.tables
-    names = (tables.names["name"], tables.ops["name"].unique(), tables.ranges["text"].unique())
-    return any(bool(one.cast(pl.String).str.contains(_COLLECTIVE).any()) for one in names)
+    columns = (tables.names["name"], tables.ops["name"].unique(), tables.ranges["text"].unique())
+    return any(column.cast(pl.String).str.contains(_COLLECTIVE).any() for column in columns)
 
 
 def _check_workers(files: Sequence[Path]) -> None:
@@ -251,31 +253,32 @@ def _check_workers(files: Sequence[Path]) -> None:
     ``tensorboard_trace_handler`` names its files after the worker, host and process, and the time:
     each repetition of the profiler's schedule writes one.
     """
-    known: dict[Path | str, Path] = {}
+    first_files: dict[Path | str, Path] = {}
     for file in files:
         worker = _WORKER.fullmatch(file.name)
         keys = {
             "the same file": file.resolve(),
             "recordings of one process": f"{file.parent}\0{worker[1]}" if worker else None,
         }
-        for what, key in keys.items():
-            if key is not None and (other := known.setdefault(key, file)) is not file:
-                raise UsageError(f"{other} and {file} are {what}: pass one of them")
+        for relation, key in keys.items():
+            if key is not None and (first := first_files.setdefault(key, file)) is not file:
+                raise UsageError(f"{first} and {file} are {relation}: pass one of them")
 
 
 def rank_in(file: Path) -> int | None:
-    found = _IN_NAME.search(file.name)
-    return int(found[1]) if found else None
+    """Return the rank in the name of ``file``."""
+    match = _IN_NAME.search(file.name)
+    return int(match[1]) if match else None
 
 
-def _distinct(files: Sequence[Path], ranks: list[int]) -> list[int]:
-    for rank, count in Counter(ranks).most_common(1):
+def _check_distinct(ranks: Sequence[tuple[Path, int]]) -> None:
+    """Raise ``UsageError`` where two files have one rank."""
+    for repeated, count in Counter(rank for _, rank in ranks).most_common(1):
         if count > 1:
-            twice = [str(file) for file, its in zip(files, ranks, strict=True) if its == rank]
+            files = [str(file) for file, rank in ranks if rank == repeated]
             raise UsageError(
-                f"{' and '.join(twice[:2])} are both rank {rank}: pass the files of one run"
+                f"{' and '.join(files[:2])} are both rank {repeated}: pass the files of one run"
             )
-    return ranks
 
 
 def _meta(
@@ -322,20 +325,29 @@ def summable(traces: Sequence[Trace]) -> list[bool]:
     Durations and bytes of a table are added up over all ranks, and so is the extent of the run
     over all devices.
     """
-    sums = [_sums(trace) for trace in traces]
+    sums = [
+        [
+            int(trace.tables[table][column].abs().sum() or 0)
+            for table, columns in TABLES.items()
+            for column in _SUMMED
+            if column in columns
+        ]
+        for trace in traces
+    ]
     extents = [_extent(trace) for trace in traces]
     devices = [_devices(trace) for trace in traces]
     kept = [True] * len(traces)
-    for of_column in zip(*sums, strict=True):
+    for column_sums in zip(*sums, strict=True):
         total = 0
-        for i in sorted(range(len(traces)), key=of_column.__getitem__):
-            total += of_column[i] if kept[i] else 0
-            kept[i] &= total <= LARGEST_SUM
-    together = 0
-    for i in sorted(range(len(traces)), key=extents.__getitem__):
-        together += devices[i] if kept[i] else 0
+        for rank in sorted(range(len(traces)), key=column_sums.__getitem__):
+            total += column_sums[rank] if kept[rank] else 0
+            kept[rank] &= total <= LARGEST_SUM
+    kept_devices = 0
+    for rank in sorted(range(len(traces)), key=extents.__getitem__):
+        kept_devices += devices[rank] if kept[rank] else 0
         # One rank is as it would be alone.
-        kept[i] &= extents[i] * together <= LARGEST_SUM or together == devices[i]
+        is_first = kept_devices == devices[rank]
+        kept[rank] &= extents[rank] * kept_devices <= LARGEST_SUM or is_first
     return kept
 
 
@@ -356,15 +368,6 @@ def with_near_epochs(traces: Sequence[Trace]) -> list[Trace]:
         or (0 <= epoch < FARTHEST_NS and abs(epoch - median) <= farthest)
         else trace.with_meta(epoch_ns=None)
         for trace in traces
-    ]
-
-
-def _sums(trace: Trace) -> list[int]:
-    return [
-        int(trace.tables[name][column].abs().sum() or 0)
-        for name, columns in TABLES.items()
-        for column in _SUMMED
-        if column in columns
     ]
 
 

@@ -1,4 +1,4 @@
-"""Reads SQLite databases of nsys and nvprof, opened read-only and immutable.
+"""Reads SQLite databases of profilers, opened read-only and immutable.
 
 Large tables are read page by page on several threads. ADBC's SQLite driver passes Arrow data to
 polars, so that no row becomes a Python object, and releases the interpreter's lock. A page is one
@@ -6,11 +6,11 @@ query and one Arrow batch: the driver derives a column's type from its first bat
 a later one disagrees. Tables without row numbers, and those of a damaged database, are scanned from
 their first page to the last: a lookup by row number loses all rows behind a wrong one.
 
-SQLite's own integrity check, within a share of the time that reading takes. ``PRAGMA quick_check``
-first walks the pages of all tables and indexes, then decodes every row. Of an export of 494 MB the
-pages take 0.3 s of CPU time, the rows 1.4 s; reading takes 7 s. The walk finds what makes a query
-lose rows: pages that no table has or that two have, row numbers out of order, cells outside their
-page. A row that cannot be decoded makes reading fail.
+SQLite's integrity check, ``PRAGMA quick_check``, runs before, limited to a share of the time that
+reading takes. It first walks the pages of all tables and indexes, then decodes every row. Of an
+export of 494 MB the pages take 0.3 s of CPU time, the rows 1.4 s; reading takes 7 s. The walk finds
+damage that makes a query lose rows: pages that no table has or that two have, row numbers out of
+order, cells outside their page. A row that cannot be decoded makes reading fail.
 """
 
 from __future__ import annotations
@@ -69,7 +69,15 @@ class Database:
         """
         self.path = path
         self.uri = read_only_uri(path)
-        _refuse_unfinished(path)
+        # Opened immutable, SQLite would ignore these files and read an intermediate state.
+        real = path.resolve()
+        for suffix in ("-journal", "-wal"):
+            beside = real.with_name(real.name + suffix)
+            if beside.is_file() and beside.stat().st_size:
+                raise NotFoundError(
+                    f"{path} is being written, or was not completed ({beside.name} exists): "
+                    "wait for the export to end, or export it again"
+                )
         self._header, self.size_bytes = _whole_file(path)
         try:
             self._connection = sqlite3.connect(self.uri, uri=True)
@@ -95,8 +103,8 @@ class Database:
         )
         readable = [name for name, _ in names if _can_be_named(name)]
         self._unreadable_names = len(names) - len(readable)
-        # Of a table both are one name; SQLite compares them without case.
-        self._two_names = sum(name != again for name, again in names)
+        # Both names of a table are equal; SQLite compares them without case.
+        self._two_names = sum(name != table_name for name, table_name in names)
         return {
             name: tuple(
                 row[1]
@@ -202,18 +210,6 @@ def read_only_uri(path: Path) -> str:
     return f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
 
 
-def _refuse_unfinished(path: Path) -> None:
-    # Opened immutable, SQLite would ignore these files and read an intermediate state.
-    real = path.resolve()
-    for suffix in ("-journal", "-wal"):
-        beside = real.with_name(real.name + suffix)
-        if beside.is_file() and beside.stat().st_size:
-            raise NotFoundError(
-                f"{path} is being written, or was not completed ({beside.name} exists): "
-                "wait for the export to end, or export it again"
-            )
-
-
 def _can_be_named(name: Any) -> bool:
     """Return whether a query can have ``name``, which a damaged schema gives any type and bytes."""
     return isinstance(name, str) and "\ufffd" not in name and "\0" not in name
@@ -260,8 +256,8 @@ def identifier(name: str) -> str:
 def damaged(path: Path, error: Exception) -> CorruptError:
     """Return the error for a database ``path`` that SQLite cannot read."""
     is_text = isinstance(error, UnicodeDecodeError)
-    what = "the schema is not UTF-8" if is_text else " ".join(str(error).split())
-    return CorruptError(f"{path} is damaged ({what}): copy or export it again")
+    reason = "the schema is not UTF-8" if is_text else " ".join(str(error).split())
+    return CorruptError(f"{path} is damaged ({reason}): copy or export it again")
 
 
 def read_tables(
@@ -296,10 +292,10 @@ def read_tables(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [
-        _concat(query, [read[n] for n, (of, _) in enumerate(parts) if of == i])
-        for i, query in enumerate(queries)
-    ]
+    frames: list[list[pl.DataFrame]] = [[] for _ in queries]
+    for number, (index, _) in enumerate(parts):
+        frames[index].append(read[number])
+    return [_concat(query, pages) for query, pages in zip(queries, frames, strict=True)]
 
 
 def _concat(query: Query, frames: list[pl.DataFrame]) -> pl.DataFrame:
@@ -365,7 +361,7 @@ def _read_part(database: Database, query: Query, part: _Part) -> pl.DataFrame:
 
 
 class _Fetched:
-    """Fetches the columns of a query, int64 and binary; those that the table lacks are made here.
+    """Fetches the columns of a query as int64 and binary; missing ones are null or empty.
 
     Each cell of SQLite has its own type, and a cast of each takes a fifth of the time. Cells are
     cast only from the first page on that has others than integers and nulls.
@@ -373,12 +369,19 @@ class _Fetched:
 
     def __init__(self, connection: Connection, query: Query, present: Collection[str]) -> None:
         self._connection = connection
-        own = {name: column for name, column in query.columns.items() if _has(column, present)}
-        self._integers = [name for name, column in own.items() if isinstance(column, Integer)]
+        stored = {
+            name: column
+            for name, column in query.columns.items()
+            if any(
+                source in present
+                for source in (column.columns if isinstance(column, Integer) else [column.column])
+            )
+        }
+        self._integers = [name for name, column in stored.items() if isinstance(column, Integer)]
         self._listed, self._cast = (
             ", ".join(
                 f"{_sql(column, present, cast=cast)} AS {identifier(name)}"
-                for name, column in own.items()
+                for name, column in stored.items()
             )
             or f"NULL AS {_NOTHING}"
             for cast in (False, True)
@@ -386,7 +389,7 @@ class _Fetched:
         self._only_integers = True
         # A page that holds only nulls has no type.
         self._typed = [
-            (pl.col(name) if name in own else pl.lit(None if is_integer else b""))
+            (pl.col(name) if name in stored else pl.lit(None if is_integer else b""))
             .cast(pl.Int64 if is_integer else pl.Binary)
             .alias(name)
             for name, column in query.columns.items()
@@ -416,14 +419,8 @@ class _Fetched:
         return page.with_columns(self._typed)
 
 
-def _has(column: Integer | Bytes, present: Collection[str]) -> bool:
-    """Return whether a table with the columns ``present`` has one of ``column``."""
-    names = column.columns if isinstance(column, Integer) else (column.column,)
-    return any(name in present for name in names)
-
-
 def _sql(column: Integer | Bytes, present: Collection[str], *, cast: bool) -> str:
-    """Return the SQL of ``column`` over a table that has the columns ``present``, one of them its.
+    """Return the SQL of ``column`` over a table with the columns ``present``.
 
     A cast gives all cells one type. Bytes are always cast.
     """
@@ -459,7 +456,7 @@ def first_problem(connection: sqlite3.Connection, path: Path, pages: int) -> str
     connection.set_progress_handler(lambda: True, operations)
     try:
         with _mapped(connection, path):
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.OperationalError as error:
         # Problems of pages are returned before the first row is decoded.
         if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
@@ -467,7 +464,7 @@ def first_problem(connection: sqlite3.Connection, path: Path, pages: int) -> str
         raise
     finally:
         connection.set_progress_handler(None, 0)
-    lines = [line for line in str(found).splitlines() if not line.startswith("***")]
+    lines = [line for line in str(report).splitlines() if not line.startswith("***")]
     problem = " ".join(" ".join(lines).split())
     return None if problem == "ok" else problem
 

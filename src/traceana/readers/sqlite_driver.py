@@ -32,8 +32,12 @@ def connected(uri: str) -> Iterator[Connection]:
         import adbc_driver_manager
         import adbc_driver_sqlite
     except ImportError:
-        with closing(_opened(uri)) as own:
-            yield _Rows(own)
+        try:
+            opened = sqlite3.connect(uri, uri=True)
+        except sqlite3.Error as error:
+            raise FetchError(str(error)) from error
+        with closing(opened):
+            yield _Rows(opened)
         return
     try:
         with (
@@ -78,13 +82,6 @@ class _Rows:
         return pl.DataFrame(
             [_column(name, values) for name, values in zip(names, cells, strict=True)]
         )
-
-
-def _opened(uri: str) -> sqlite3.Connection:
-    try:
-        return sqlite3.connect(uri, uri=True)
-    except sqlite3.Error as error:
-        raise FetchError(str(error)) from error
 
 
 def _column(name: str, values: tuple[Any, ...]) -> pl.Series:

@@ -30,20 +30,20 @@ _GRACE: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The end of a child: its exit status, negative for a signal, and its causes.
+class Exit(msgspec.Struct, frozen=True):
+    """The end of a child, and its causes."""
 
-    ``interrupted``: by the user. ``out_of_memory``: by the kernel's OOM killer. ``overdue``: one of
-    its processes exceeded the time limit for its exit and was killed.
-    """
-
-    exit_status: int
+    status: int
+    """The exit status, negative for a signal."""
     interrupted: bool = False
+    """Whether the user ended it."""
     out_of_memory: bool = False
+    """Whether the kernel's OOM killer ended it."""
     overdue: bool = False
+    """Whether one of its processes exceeded the time limit for its exit and was killed."""
 
 
-def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Ended:
+def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Exit:
     """Run the command, whose processes report in the folder ``reports``, and return its end.
 
     A process has ``exit_timeout`` seconds after it has reported its exit. Raises ``NotFoundError``
@@ -69,9 +69,9 @@ def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT)
             status = _end(process)
     finally:
         watch.stop()
-    by_kill = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
-    out_of_memory = by_kill and not watch.overdue and _killed_for_memory() > killed
-    return Ended(status, interrupted, out_of_memory, watch.overdue)
+    was_killed = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    out_of_memory = was_killed and not watch.overdue and _killed_for_memory() > killed
+    return Exit(status, interrupted, out_of_memory, watch.overdue)
 
 
 class _ExitWatch(threading.Thread):
@@ -104,10 +104,10 @@ class _ExitWatch(threading.Thread):
                     self._end(process)
 
     def _end(self, process: int) -> None:
-        known = _processes()
-        if process not in _descendants(known, self._root):
+        running = _processes()
+        if process not in _descendants(running, self._root):
             return
-        family = {one: known[one].started for one in _descendants(known, process)}
+        family = {pid: running[pid].started for pid in _descendants(running, process)}
         self.overdue = True
         _signal(family, signal.SIGTERM)
         end = monotonic() + _GRACE
@@ -123,7 +123,7 @@ class _Process(msgspec.Struct, frozen=True):
 
 def _processes() -> dict[int, _Process]:
     """Return the running processes by id; empty without ``/proc``."""
-    found = {}
+    processes = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             # The name, in parentheses, may contain anything.
@@ -131,29 +131,33 @@ def _processes() -> dict[int, _Process]:
         except OSError:
             continue
         if values[0] not in "ZX":
-            found[int(path.parent.name)] = _Process(int(values[1]), int(values[19]))
-    return found
+            processes[int(path.parent.name)] = _Process(int(values[1]), int(values[19]))
+    return processes
 
 
-def _descendants(known: dict[int, _Process], root: int) -> set[int]:
+def _descendants(processes: dict[int, _Process], root: int) -> set[int]:
     """Return ``root`` and its descendants."""
-    found: set[int] = set()
-    new = {root} & known.keys()
-    while new:
-        found |= new
-        new = {one for one, process in known.items() if process.parent in new} - found
-    return found
+    descendants: set[int] = set()
+    children = {root} & processes.keys()
+    while children:
+        descendants |= children
+        children = {pid for pid, process in processes.items() if process.parent in children}
+        children -= descendants
+    return descendants
 
 
 def _alive(family: dict[int, int]) -> set[int]:
-    known = _processes()
-    return {one for one, at in family.items() if one in known and known[one].started == at}
+    """Return the processes of ``family``, which has their start times, that still run."""
+    running = _processes()
+    return {
+        pid for pid, started in family.items() if pid in running and running[pid].started == started
+    }
 
 
 def _signal(family: dict[int, int], number: signal.Signals) -> None:
-    for one in _alive(family):
+    for pid in _alive(family):
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(one, number)
+            os.kill(pid, number)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

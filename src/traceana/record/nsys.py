@@ -34,12 +34,12 @@ _NSYS_VARIABLES: Final = (
 
 def find_nsys() -> str:
     """Return the path of nsys; raises ``MissingDependencyError``."""
-    found = shutil.which("nsys")
-    if found is None:
+    path = shutil.which("nsys")
+    if path is None:
         raise MissingDependencyError(
             "nsys is not on the PATH: install Nsight Systems, or record with --profiler auto"
         )
-    return found
+    return path
 
 
 def check_nsys() -> None:

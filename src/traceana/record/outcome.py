@@ -83,10 +83,11 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of one process. ``stopped``: it exited after its window as requested.
+    """The report of one process.
 
-    ``steps_begun`` is a lower bound of its steps, known before its end, and ``steps_taken`` their
-    number, known after its end or its window.
+    ``steps_begun`` is a lower bound of its steps, reported before it ends; ``steps_taken`` is their
+    number, reported after its end or its window. ``stopped``: it exited after its window as
+    requested.
     """
 
     executable: str
@@ -114,15 +115,17 @@ def read_reports(folder: Path) -> tuple[tuple[ProcessReport, ...], tuple[str, ..
 
     Training processes are first, in order of their ranks.
     """
-    found, notes = [], []
+    reports, notes = [], []
     for path in sorted(folder.glob(f"{PREFIX}*.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=ProcessReport))
+            reports.append(msgspec.json.decode(path.read_bytes(), type=ProcessReport))
         except (*UNDECODABLE, OSError) as error:
             # Usually the process was killed while it wrote the report.
             process = path.stem.removeprefix(PREFIX)
             notes.append(f"the report of process {process} is damaged: {error}")
-    reports = sorted(
-        found, key=lambda one: (not (one.steps_taken or one.steps_begun), one.rank or 0)
-    )
-    return tuple(reports), tuple(notes)
+
+    def order(report: ProcessReport) -> tuple[bool, int]:
+        is_training = report.steps_taken or report.steps_begun
+        return not is_training, report.rank or 0
+
+    return tuple(sorted(reports, key=order)), tuple(notes)

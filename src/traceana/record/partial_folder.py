@@ -31,17 +31,6 @@ def check_free(target: Path, *, force: bool) -> None:
         raise CannotWriteError(f"{target} exists: choose another name, or use --force")
 
 
-def _fcntl() -> Any:
-    """Return the module that locks files, which Windows does not have."""
-    try:
-        return import_module("fcntl")
-    except ImportError:
-        raise MissingDependencyError(
-            "recording needs Linux or macOS: profile the script on Windows with its framework's "
-            "own profiler, and give traceana the trace"
-        ) from None
-
-
 class PartialFolder:
     """``NAME.partial``, locked by this process until it exits."""
 
@@ -51,7 +40,14 @@ class PartialFolder:
         Raises ``CannotWriteError``, also if another recording uses the folder, and
         ``MissingDependencyError`` on Windows.
         """
-        fcntl = _fcntl()
+        try:
+            fcntl: Any = import_module("fcntl")
+        except ImportError:
+            # Windows has no module that locks files.
+            raise MissingDependencyError(
+                "recording needs Linux or macOS: profile the script on Windows with its "
+                "framework's own profiler, and give traceana the trace"
+            ) from None
         self.target = target
         self.path = target.with_name(target.name + PARTIAL)
         try:
@@ -72,9 +68,9 @@ class PartialFolder:
 
     def scratch(self, name: str) -> Path:
         """Return a new folder in it for temporary files."""
-        made = (self.path / name).absolute()
-        made.mkdir()
-        return made
+        folder = (self.path / name).absolute()
+        folder.mkdir()
+        return folder
 
     def write(self, name: str, content: msgspec.Struct) -> None:
         """Write a file atomically."""

@@ -18,7 +18,7 @@ from traceana.record.inside.process_report import Settings
 from traceana.record.outcome import Launch, Outcome, ProcessReport, read_reports
 from traceana.runs.run_files import LAYERS_FILE, Profiler, StepTimes, Value, Workload
 
-_OWN: Final = {
+_PROFILER_OF: Final = {
     Framework.PYTORCH: Profiler.TORCH,
     Framework.KERAS: Profiler.TENSORFLOW,
     Framework.JAX: Profiler.JAX,
@@ -55,7 +55,7 @@ class WorkloadRun(msgspec.Struct, frozen=True):
     @property
     def profiler(self) -> Profiler:
         """The framework's own profiler unless another was selected."""
-        return self.wanted or _OWN[self.framework]
+        return self.wanted or _PROFILER_OF[self.framework]
 
     def check(self) -> None:
         """Raise an error if the framework is missing or options conflict with ``record``."""
@@ -65,15 +65,15 @@ class WorkloadRun(msgspec.Struct, frozen=True):
                     f"--framework {self.framework} needs {module}, not installed in "
                     f"{sys.executable}: {how_to_install('workloads')}"
                 )
-        given = {word.partition("=")[0] for word in self.words}
-        if self.profiler is Profiler.NSYS and given & {"--trace", "--log", "--stack"}:
+        options = {word.partition("=")[0] for word in self.words}
+        if self.profiler is Profiler.NSYS and options & {"--trace", "--log", "--stack"}:
             raise RecordingError(
                 "nsys and the framework's profiler both need CUPTI, which supports one client: "
                 "remove --profiler nsys, or remove --trace, --log and --stack"
             )
-        if own := given & set(_RECORDING):
-            raise RecordingError(f"{', '.join(sorted(own))}: set by record itself; remove it")
-        if self.profiler not in (Profiler.NSYS, Profiler.NONE, _OWN[self.framework]):
+        if conflicts := options & set(_RECORDING):
+            raise RecordingError(f"{', '.join(sorted(conflicts))}: set by record itself; remove it")
+        if self.profiler not in (Profiler.NSYS, Profiler.NONE, _PROFILER_OF[self.framework]):
             raise RecordingError(
                 f"--profiler {self.profiler} does not record {self.framework}: remove it"
             )
@@ -88,8 +88,8 @@ class WorkloadRun(msgspec.Struct, frozen=True):
         path = on_path()
         # After the recording's folder and before the user's, where another folder may be named
         # workloads.
-        inside, *others = path["PYTHONPATH"].split(os.pathsep)
-        path["PYTHONPATH"] = os.pathsep.join([inside, str(self.home), *others])
+        inside, *of_user = path["PYTHONPATH"].split(os.pathsep)
+        path["PYTHONPATH"] = os.pathsep.join([inside, str(self.home), *of_user])
         launch = Launch(words, {**path, **settings.environment()})
         if recorded and self.profiler is Profiler.NSYS:
             return nsys.profiled(launch, scratch, window=False)
@@ -108,8 +108,8 @@ class WorkloadRun(msgspec.Struct, frozen=True):
 
     def _ranges(self, kind: str) -> list[str]:
         """Return the option for ranges around layers, empty if given or if hooks do not run."""
-        given = {word.partition("=")[0] for word in self.words}
-        return [] if given & {"--ranges", "--compile", "--torchscript"} else ["--ranges", kind]
+        options = {word.partition("=")[0] for word in self.words}
+        return [] if options & {"--ranges", "--compile", "--torchscript"} else ["--ranges", kind]
 
     def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
         """Return the outcome from the workload's files."""
@@ -117,7 +117,7 @@ class WorkloadRun(msgspec.Struct, frozen=True):
         layers = scratch / LAYERS_FILE
         processes, damaged_reports = read_reports(scratch)
         refused = None if report is None else report.refused
-        if report is None and not any(one.exception for one in processes):
+        if report is None and not any(process.exception for process in processes):
             refused = "see the message above"
         traces, failed = self._traces(scratch) if recorded else ((), None)
         return Outcome(
@@ -139,14 +139,11 @@ class WorkloadRun(msgspec.Struct, frozen=True):
             return nsys.exported(scratch)
         if self.profiler is Profiler.TORCH:
             return tuple(sorted(scratch.glob("trace*.json.gz"))), None
-        found = sorted((scratch / "log").rglob("*.xplane.pb"))
-        names = (
-            ["trace.xplane.pb"]
-            if len(found) == 1
-            else [f"trace.rank{n}.xplane.pb" for n, _ in enumerate(found)]
-        )
-        pairs = zip(found, names, strict=True)
-        return tuple(path.replace(scratch / name) for path, name in pairs), None
+        logs = sorted((scratch / "log").rglob("*.xplane.pb"))
+        if len(logs) == 1:
+            return (logs[0].replace(scratch / "trace.xplane.pb"),), None
+        named = ((log, f"trace.rank{rank}.xplane.pb") for rank, log in enumerate(logs))
+        return tuple(log.replace(scratch / name) for log, name in named), None
 
 
 def find_workloads() -> Path:
@@ -192,7 +189,7 @@ def _batch(report: _Report) -> int | None:
 WARM_UP: Final = 5
 STEPS: Final = 10
 _INSIDE: Final = Path(__file__).parent / "inside" / "on_path"
-_OF_FRAMEWORK: Final = {
+_PROFILER_BY_MODULE: Final = {
     "torch": Profiler.TORCH,
     "tensorflow": Profiler.TENSORFLOW,
     "jax": Profiler.JAX,
@@ -249,10 +246,14 @@ class Script(msgspec.Struct, frozen=True):
     def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
         """Return the outcome from the reports of the command's processes."""
         processes, damaged = read_reports(scratch)
-        trained = next((one for one in processes if one.steps_taken), None)
-        traces = tuple(scratch / one.trace for one in processes if one.trace)
-        profiler = self.profiler or _OF_FRAMEWORK.get(trained.framework or "" if trained else "")
-        notes = dict.fromkeys(damaged) | {note: None for one in processes for note in one.notes}
+        trained = next((process for process in processes if process.steps_taken), None)
+        traces = tuple(scratch / process.trace for process in processes if process.trace)
+        profiler = self.profiler or _PROFILER_BY_MODULE.get(
+            trained.framework or "" if trained else ""
+        )
+        notes = dict.fromkeys(damaged) | dict.fromkeys(
+            note for process in processes for note in process.notes
+        )
         failed = None
         if recorded and self.profiler is Profiler.NSYS:
             traces, failed = nsys.exported(scratch)
@@ -273,39 +274,46 @@ class Script(msgspec.Struct, frozen=True):
         )
 
     def _why_nothing(self, processes: Sequence[ProcessReport], failed: str | None) -> str:
-        for one in processes:
-            if one.problem is not None:
-                return one.problem.text
-        known = next((one for one in processes if one.framework is not None), None)
-        if known is None or known.framework is None:
+        """Return the most likely reason why the command left no trace."""
+        for process in processes:
+            if process.problem is not None:
+                return process.problem.text
+        trainer = next((process for process in processes if process.framework is not None), None)
+        if trainer is None or trainer.framework is None:
             return (
                 "the command started no Python process that imports torch, tensorflow or jax, or "
                 "one that ignores PYTHONPATH (python -E, -I)"
             )
-        if known.times is not None:
-            return f"{len(known.times.steps_ns)} steps ran, but {failed or 'no trace was written'}"
-        if known.steps_taken:
+        if trainer.times is not None:
             return (
-                f"the script ended after {known.steps_taken} steps, before the window "
+                f"{len(trainer.times.steps_ns)} steps ran, but {failed or 'no trace was written'}"
+            )
+        if trainer.steps_taken:
+            return (
+                f"the script ended after {trainer.steps_taken} steps, before the window "
                 f"(--warm-up {self.warm_up}): use a smaller --warm-up"
             )
-        if known.steps_begun is not None:
-            begun = known.steps_begun >= self.warm_up
-            option = f"--steps ({self.steps})" if begun else f"--warm-up ({self.warm_up})"
+        if trainer.steps_begun is not None:
+            in_window = trainer.steps_begun >= self.warm_up
+            option = f"--steps ({self.steps})" if in_window else f"--warm-up ({self.warm_up})"
+            when = "in its window" if in_window else "during warm-up"
             return (
-                "the process ended by os._exit or a signal "
-                f"{'in its window' if begun else 'during warm-up'}, before its trace was written: "
+                f"the process ended by os._exit or a signal {when}, before its trace was written: "
                 f"use a smaller {option}, so that the window ends earlier"
             )
         wanted = self.profiler
-        if wanted in _OF_FRAMEWORK.values() and wanted is not _OF_FRAMEWORK[known.framework]:
+        if (
+            wanted in _PROFILER_BY_MODULE.values()
+            and wanted is not _PROFILER_BY_MODULE[trainer.framework]
+        ):
             return (
-                f"the script trains with {known.framework}, but --profiler is {wanted}: remove "
+                f"the script trains with {trainer.framework}, but --profiler is {wanted}: remove "
                 "--profiler"
             )
         return (
-            f"the script imported {known.framework} but ran no training step "
-            f"({_STEP[known.framework]}); for inference, run it under a profiler and open its trace"
+            f"the script imported {trainer.framework} but ran no training step "
+            f"({_STEP[trainer.framework]}); for inference, run it under a profiler and open its "
+            "trace"
         )
 
 
@@ -313,9 +321,11 @@ def batch_of_script(trained: ProcessReport, processes: Sequence[ProcessReport]) 
     """Return the examples per step of all ranks, None unless every rank reported them."""
     if trained.world_size is None:
         return trained.images_per_step
-    given = {one.rank: one.images_per_step for one in processes if one.rank is not None}
-    known = [batch for batch in given.values() if batch is not None]
-    return sum(known) if len(known) == trained.world_size else None
+    by_rank = {
+        process.rank: process.images_per_step for process in processes if process.rank is not None
+    }
+    batches = [batch for batch in by_rank.values() if batch is not None]
+    return sum(batches) if len(batches) == trained.world_size else None
 
 
 def on_path() -> dict[str, str]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from traceana.errors import RecordingError, TraceanaError, UsageError
-from traceana.record.child_process import Ended
+from traceana.record.child_process import Exit
 from traceana.record.inside.process_report import Report, Settings, guarded
 from traceana.record.inside.step_window import Clock, Window
 from traceana.record.inside.torch_model import Model, rank_of
@@ -54,8 +54,8 @@ def recorder(
     model; or of ``manifest``. ``force`` replaces an existing run.
 
     In a distributed run rank 0 records. The end of the block raises the errors of ``traceana
-    record``: ``RecordingError`` if the block took no more than ``warm_up`` steps,
-    ``RecordingError`` if another profiler is active, ``CannotWriteError``.
+    record``: ``RecordingError`` if the block took no more than ``warm_up`` steps or another
+    profiler is active, ``CannotWriteError``.
     """
     if warm_up < 1 or steps < 1:
         raise UsageError("warm_up and steps must be 1 or more")
@@ -223,8 +223,8 @@ class StepRecorder:
             return self._profiler
         if _imported("keras"):
             backend: str = sys.modules["keras"].backend.backend()
-            return next((one for one in _FRAMEWORKS if one == backend), "tensorflow")
-        imported = [one for one in _FRAMEWORKS if _imported(one)]
+            return next((name for name in _FRAMEWORKS if name == backend), "tensorflow")
+        imported = [name for name in _FRAMEWORKS if _imported(name)]
         if len(imported) == 1:
             return imported[0]
         if imported:
@@ -240,7 +240,7 @@ class StepRecorder:
         recording.raise_problems(outcome)
         interrupted = isinstance(error, KeyboardInterrupt)
         failed = error is not None and not interrupted
-        return recording.written(Outcome(), outcome, Ended(int(failed), interrupted=interrupted))
+        return recording.written(Outcome(), outcome, Exit(int(failed), interrupted=interrupted))
 
     def _describe(self) -> None:
         """Write the layers of the manifest, or of a Keras model if there are none yet."""
@@ -254,23 +254,28 @@ class StepRecorder:
 
     def _outcome(self) -> Outcome:
         processes, damaged = read_reports(self._scratch)
-        own = next((one for one in processes if one.framework is not None), None)
-        times = None if own is None else own.times
+        report = next((process for process in processes if process.framework is not None), None)
+        times = None if report is None else report.times
         layers = self._scratch / LAYERS_FILE
-        notes = dict.fromkeys((*damaged, *(() if own is None else own.notes)))
+        notes = dict.fromkeys((*damaged, *(() if report is None else report.notes)))
         taken = 0 if times is None else len(times.steps_ns)
         if 0 < taken < self._steps:
             notes[f"{taken} of {self._steps} steps recorded: the block ended"] = None
+        why_nothing = (
+            f"step() was called {self._taken} times, and the window starts after "
+            f"warm_up={self._warm_up}"
+        )
+        if report is not None and report.problem is not None:
+            why_nothing = report.problem.text
         return Outcome(
             times=times,
-            traces=() if own is None or own.trace is None else (self._scratch / own.trace,),
+            traces=()
+            if report is None or report.trace is None
+            else (self._scratch / report.trace,),
             layers=layers if layers.is_file() else None,
-            images_per_step=None if own is None else own.images_per_step,
-            profiler=None if own is None else _PROFILERS[own.framework or ""],
-            why_nothing=f"step() was called {self._taken} times, and the window starts after "
-            f"warm_up={self._warm_up}"
-            if own is None or own.problem is None
-            else own.problem.text,
+            images_per_step=None if report is None else report.images_per_step,
+            profiler=None if report is None else _PROFILERS[report.framework or ""],
+            why_nothing=why_nothing,
             notes=tuple(notes),
             processes=processes,
         )

@@ -25,7 +25,7 @@ from traceana.errors import (
     TraceanaError,
     UsageError,
 )
-from traceana.record.child_process import EXIT_TIMEOUT, Ended, run_child
+from traceana.record.child_process import EXIT_TIMEOUT, Exit, run_child
 from traceana.record.nsys import TRIALS, check_nsys, find_nsys, is_profiled
 from traceana.record.outcome import Launch, Outcome, ProcessReport, Subject
 from traceana.record.partial_folder import PartialFolder, remove
@@ -109,12 +109,15 @@ def overhead(
     """
     if without is None or profiled_times is None:
         return None, None
-    a, b = (np.array(times.steps_ns, dtype=np.float64) for times in (without, profiled_times))
-    if smallest_p(len(a), len(b)) > 1 - OVERHEAD_LEVEL + 1e-9 or min(a.min(), b.min()) <= 0:
+    plain = np.array(without.steps_ns, dtype=np.float64)
+    profiled = np.array(profiled_times.steps_ns, dtype=np.float64)
+    too_few = smallest_p(len(plain), len(profiled)) > 1 - OVERHEAD_LEVEL + 1e-9
+    if too_few or min(plain.min(), profiled.min()) <= 0:
         return None, None
-    of: Statistic = "median" if without.synchronized and profiled_times.synchronized else "mean"
-    interval = relative_interval(a, b, of, OVERHEAD_LEVEL)
-    share = statistic(b, of) / statistic(a, of) - 1
+    is_exact = without.synchronized and profiled_times.synchronized
+    average: Statistic = "median" if is_exact else "mean"
+    interval = relative_interval(plain, profiled, average, OVERHEAD_LEVEL)
+    share = statistic(profiled, average) / statistic(plain, average) - 1
     return (share if interval[0] > 0 else None), interval
 
 
@@ -161,41 +164,41 @@ class Recording:
 
     def launched(self) -> Run:
         """Launch the subject, write the files, and return the content of ``traceana-run.json``."""
-        plain, ended = Outcome(), Ended(0)
+        plain, end = Outcome(), Exit(0)
         if self._request.baseline or not self._recorded:
             self._request.progress("running without a profiler")
-            plain, ended = self._launched(recorded=False)
-            if ended.interrupted or _died(plain, ended):
-                return self.written(plain, None, ended)
+            plain, end = self._launched(recorded=False)
+            if end.interrupted or _died(plain, end):
+                return self.written(plain, None, end)
             if plain.times is None and self._subject.profiler is not Profiler.NSYS:
                 # Without a step, the profiler has nothing to record.
-                return self.written(plain, plain, ended)
+                return self.written(plain, plain, end)
             if not self._recorded:
-                return self.written(plain, None, ended)
+                return self.written(plain, None, end)
         self._request.progress("running with the profiler")
-        profiled, ended = self._launched(recorded=True)
-        return self.written(plain, profiled, ended)
+        profiled, end = self._launched(recorded=True)
+        return self.written(plain, profiled, end)
 
     def scratch(self, *, recorded: bool) -> Path:
         """Return a folder for the files of a launch, deleted when the run is written."""
-        made = self._partial.scratch(".profiled" if recorded else ".plain")
-        self._scratch.append(made)
-        return made
+        folder = self._partial.scratch(".profiled" if recorded else ".plain")
+        self._scratch.append(folder)
+        return folder
 
-    def _launched(self, *, recorded: bool) -> tuple[Outcome, Ended]:
+    def _launched(self, *, recorded: bool) -> tuple[Outcome, Exit]:
         scratch = self.scratch(recorded=recorded)
         launch = self._subject.launch(scratch, recorded=recorded)
-        ended = self._run(launch, scratch)
-        if ended.overdue:
+        end = self._run(launch, scratch)
+        if end.overdue:
             self._overdue = (
                 f"a process did not exit within {self._request.exit_timeout:g} s (--exit-timeout) "
                 "and was killed"
             )
         outcome = self._subject.outcome(scratch, recorded=recorded)
         self.raise_problems(outcome)
-        return outcome, ended
+        return outcome, end
 
-    def _run(self, launch: Launch, scratch: Path) -> Ended:
+    def _run(self, launch: Launch, scratch: Path) -> Exit:
         """Run the command, again if the profiler did not start it.
 
         Raises ``MissingDependencyError`` if it never starts it.
@@ -203,9 +206,9 @@ class Recording:
         for trial in range(TRIALS):
             if trial:
                 self._request.progress("the profiler did not start the command: trying again")
-            ended = run_child(launch, scratch, self._request.exit_timeout)
-            if launch.started is None or launch.started.exists() or ended.interrupted:
-                return ended
+            end = run_child(launch, scratch, self._request.exit_timeout)
+            if launch.started is None or launch.started.exists() or end.interrupted:
+                return end
         if self._is_full():
             raise _no_space(self._partial.target)
         raise MissingDependencyError(
@@ -224,18 +227,18 @@ class Recording:
                     "script, or open the trace that the script writes"
                 )
 
-    def written(self, plain: Outcome, profiled: Outcome | None, ended: Ended) -> Run:
+    def written(self, plain: Outcome, profiled: Outcome | None, end: Exit) -> Run:
         """Write the files of the run and return the content of ``traceana-run.json``."""
         last = profiled or plain
         names, unusable = self._kept(profiled) if profiled is not None else ((), None)
         nothing = None
         if profiled is not None and not names:
             nothing = unusable or self._nothing(profiled)
-        if ended.interrupted and not names:
+        if end.interrupted and not names:
             raise KeyboardInterrupt
         if isinstance(nothing, CannotWriteError):
             raise nothing
-        status, why = self._status(last, ended, nothing)
+        status, why = self._status(last, end, nothing)
         gpus, unlisted = gpus_by_driver()
         notes = dict.fromkeys([*plain.notes, *last.notes, *unlisted])
         if self._overdue is not None:
@@ -251,7 +254,7 @@ class Recording:
             profiler=self._subject.profiler or last.profiler or Profiler.NONE,
             traces=names,
             started_at=self._started,
-            exit_status=ended.exit_status,
+            exit_status=end.status,
             notes=tuple(notes),
         )
         profiled_times = profiled.times if profiled is not None and names else None
@@ -264,24 +267,24 @@ class Recording:
             overhead_interval=interval,
         )
         processes = (*last.processes, *plain.processes)
-        made = environment(processes, run.profiler, self._request.options, gpus)
+        surroundings = environment(processes, run.profiler, self._request.options, gpus)
         for scratch in self._scratch:
             remove(scratch)
         self._partial.write(TIMING_FILE, timing)
-        self._partial.write(ENVIRONMENT_FILE, made)
+        self._partial.write(ENVIRONMENT_FILE, surroundings)
         self._partial.write(RUN_FILE, run)
         return run
 
     def _status(
-        self, last: Outcome, ended: Ended, nothing: TraceanaError | None
+        self, last: Outcome, end: Exit, nothing: TraceanaError | None
     ) -> tuple[Status, str | None]:
         """Return status and reason of the run; raise an error if it is not kept."""
-        if ended.interrupted:
+        if end.interrupted:
             return Status.INTERRUPTED, "interrupted (Ctrl-C)"
-        if _died(last, ended):
+        if _died(last, end):
             if last.refused is not None and not self._request.keep_failures:
                 raise UsageError(f"the workload rejected its options: {last.refused}")
-            why = reason(ended, last.refused, last.processes)
+            why = reason(end, last.refused, last.processes)
             if "No space left on device" in why and self._is_full():
                 raise _no_space(self._partial.target)
             return Status.FAILED, why
@@ -322,11 +325,13 @@ class Recording:
         return disk.f_bavail * disk.f_frsize < _LEAST_FREE
 
 
-def _died(outcome: Outcome, ended: Ended) -> bool:
+def _died(outcome: Outcome, end: Exit) -> bool:
     """Return whether the command failed, by exit status or, if killed here, by its exceptions."""
-    if not ended.overdue:
-        return ended.exit_status != 0
-    return any(one.exception is not None and not one.stopped for one in outcome.processes)
+    if not end.overdue:
+        return end.status != 0
+    return any(
+        process.exception is not None and not process.stopped for process in outcome.processes
+    )
 
 
 def _no_space(target: Path) -> CannotWriteError:
@@ -352,27 +357,24 @@ def why_unusable(traces: Sequence[Path]) -> TraceanaError | None:
     return None
 
 
-def reason(ended: Ended, refused: str | None, processes: Sequence[ProcessReport]) -> str:
+def reason(end: Exit, refused: str | None, processes: Sequence[ProcessReport]) -> str:
     """Return why a command failed: ``out of memory``, an exception, a signal, an exit status."""
-    raised = [one.exception for one in processes if one.exception is not None]
-    texts = [f"{one.type}: {one.text}".lower() for one in raised]
-    if ended.out_of_memory or any(word in text for text in texts for word in _OUT_OF_MEMORY_WORDS):
+    raised = [process.exception for process in processes if process.exception is not None]
+    texts = [f"{exception.type}: {exception.text}".lower() for exception in raised]
+    if end.out_of_memory or any(word in text for text in texts for word in _OUT_OF_MEMORY_WORDS):
         return OUT_OF_MEMORY
-    if ended.exit_status < 0 and not ended.overdue:
-        return f"signal {_signal(-ended.exit_status)}"
+    if end.status < 0 and not end.overdue:
+        number = -end.status
+        try:
+            return f"signal {signal.Signals(number).name}"
+        except ValueError:
+            return f"signal {number}"
     if refused is not None:
         return f"rejected its options: {refused}"
     if raised:
         first = " ".join(raised[0].text.split())[:_LONGEST]
         return f"{raised[0].type.removeprefix('builtins.')}: {first}"
-    return f"exit status {ended.exit_status}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
+    return f"exit status {end.status}"
 
 
 _VARIABLES: Final = (
@@ -395,44 +397,49 @@ def environment(
 
     ``gpus`` are those of the machine, in place of the process's own where it has no report of them.
     """
-    known = next((one for one in processes if one.packages), None)
-    if known is not None and known.gpus:
+    report = next((process for process in processes if process.packages), None)
+    if report is not None and report.gpus:
         driver = gpus[0].driver if gpus else None
         gpus = tuple(
             Gpu(
-                name=one.name,
-                memory_bytes=one.memory_bytes,
+                name=gpu.name,
+                memory_bytes=gpu.memory_bytes,
                 driver=driver,
-                compute_capability=one.compute_capability,
+                compute_capability=gpu.compute_capability,
             )
-            for one in known.gpus
+            for gpu in report.gpus
         )
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    cpus = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Environment(
         traceana=__version__,
-        python=None if known is None else known.python,
+        python=None if report is None else report.python,
         system=platform.platform(),
         machine=platform.machine(),
-        cpu=_cpu(),
+        cpu=next(cpus, platform.processor() or "unknown"),
         cpu_cores=cores(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        threads=None if known is None else known.threads,
-        packages={} if known is None else known.packages,
-        libraries={} if known is None else known.libraries,
+        threads=None if report is None else report.threads,
+        packages={} if report is None else report.packages,
+        libraries={} if report is None else report.libraries,
         gpus=gpus,
-        profiler_version=_profiler_version(profiler, known),
+        profiler_version=_profiler_version(profiler, report),
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
         options=tuple(options),
     )
 
 
-def _profiler_version(profiler: Profiler, known: ProcessReport | None) -> str | None:
+def _profiler_version(profiler: Profiler, report: ProcessReport | None) -> str | None:
     if profiler is Profiler.NSYS:
         try:
             output = _output([find_nsys(), "--version"])
         except (OSError, subprocess.SubprocessError):
             return None
         return output.rpartition(" ")[2].strip() or None
-    packages = {} if known is None else known.packages
+    packages = {} if report is None else report.packages
     names = {
         Profiler.TORCH: ("torch",),
         Profiler.TENSORFLOW: ("tensorflow", "tensorflow-cpu"),
@@ -453,27 +460,18 @@ def gpus_by_driver() -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
         return (), (f"GPUs unknown: nvidia-smi ended with exit status {failed.returncode}",)
     except (OSError, subprocess.TimeoutExpired):
         return (), ("GPUs unknown: nvidia-smi did not answer",)
-    found = []
+    gpus = []
     for line in output.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) == 4:
             name, mebibytes, driver, capability = values
             memory = int(mebibytes) << 20 if mebibytes.isdecimal() else None
-            found.append(
+            gpus.append(
                 Gpu(name=name, memory_bytes=memory, driver=driver, compute_capability=capability)
             )
-    return tuple(found), ()
+    return tuple(gpus), ()
 
 
 def _output(words: list[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True)
-    return done.stdout
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or "unknown")
+    """Return what a program prints; raises the errors of ``subprocess.run``."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout

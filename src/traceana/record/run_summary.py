@@ -16,7 +16,12 @@ from traceana.settings import OVERHEAD_LEVEL
 def run_summary(recorded: RecordedRun) -> str:
     """Return the summary of one run: its folder, its steps, and the next command."""
     run, timing = recorded.run, recorded.timing()
-    lines = [f"{_head(run)} in {recorded.folder}"]
+    command = shlex.join(run.argv)
+    if run.workload is not None:
+        workload = run.workload
+        command = f"{workload.framework} {workload.network}, batch {workload.batch}"
+    profiler = "no profiler" if run.profiler is Profiler.NONE else run.profiler.value
+    lines = [f"{command} ({profiler}) in {recorded.folder}"]
     if run.status is not Status.COMPLETE:
         lines.append(f"  {run.status}: {run.reason}")
     if run.traces:
@@ -36,48 +41,41 @@ def run_summary(recorded: RecordedRun) -> str:
     return "".join(f"{plain(line)}\n" for line in lines)
 
 
-def sweep_summary(folder: Path, made: Sequence[RecordedRun], total: int) -> str:
+def sweep_summary(folder: Path, runs: Sequence[RecordedRun], total: int) -> str:
     """Return a table of the runs of a sweep."""
     rows = [("", "step", "with profiler", "overhead", "")]
-    for recorded in made:
+    for recorded in runs:
         run, timing = recorded.run, recorded.timing() or Timing()
         name = ", ".join(f"{axis} {value}" for axis, value in run.point.items())
         failure = "" if run.status is Status.COMPLETE else f"{run.status}: {run.reason}"
         without, profiled_times = _step(timing.without_profiler), _step(timing.with_profiler)
         rows.append((name, without, profiled_times, _range(timing), failure))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = [f"{len(made)} of {total} runs in {folder}"]
+    lines = [f"{len(runs)} of {total} runs in {folder}"]
     for name, *figures, failure in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True)]
         lines.append(f"  {'  '.join([f'{name:<{widths[0]}}', *cells, failure])}".rstrip())
-    if len(made) < total:
+    if len(runs) < total:
         lines.append("next: the same command with --resume")
     else:
-        whole = next((one for one in made if one.run.traces), None)
-        if whole is not None:
-            lines.append(f"next: traceana report {shlex.quote(str(whole.folder))}")
+        with_trace = next((recorded for recorded in runs if recorded.run.traces), None)
+        if with_trace is not None:
+            lines.append(f"next: traceana report {shlex.quote(str(with_trace.folder))}")
     return "".join(f"{plain(line)}\n" for line in lines)
 
 
-def _head(run: Run) -> str:
-    what = shlex.join(run.argv)
-    if run.workload is not None:
-        one = run.workload
-        what = f"{one.framework} {one.network}, batch {one.batch}"
-    by = "no profiler" if run.profiler is Profiler.NONE else run.profiler.value
-    return f"{what} ({by})"
-
-
 def _steps(run: Run, timing: Timing) -> list[str]:
-    plain_, profiled_times = timing.without_profiler, timing.with_profiler
-    found = []
-    if plain_ is not None and plain_.steps_ns:
-        batch = timing.images_per_step
-        each = f", {duration(round((plain_.step_ns or 0) / batch))} per example" if batch else ""
-        found.append(f"{_step(plain_)} {_how(plain_)} without a profiler{each}")
-    if profiled_times is not None and profiled_times.steps_ns:
-        found.append(f"{_step(profiled_times)} {_how(profiled_times)} with {run.profiler}")
-    return found
+    """Return a line for the steps without and with a profiler."""
+    unprofiled, profiled = timing.without_profiler, timing.with_profiler
+    lines = []
+    if unprofiled is not None and unprofiled.steps_ns:
+        line = f"{_step(unprofiled)} {_how(unprofiled)} without a profiler"
+        if batch := timing.images_per_step:
+            line += f", {duration(round((unprofiled.step_ns or 0) / batch))} per example"
+        lines.append(line)
+    if profiled is not None and profiled.steps_ns:
+        lines.append(f"{_step(profiled)} {_how(profiled)} with {run.profiler}")
+    return lines
 
 
 def _how(times: StepTimes) -> str:

@@ -54,28 +54,31 @@ def parse_axis(text: str) -> Axis:
 
 
 def _progression(before: list[str], last: str, text: str) -> list[str]:
-    known = [int(value) for value in before[-3:] if value.isdecimal()]
-    if len(known) != len(before[-3:]) or not last.isdecimal():
+    """Return the values behind the last three of ``before``, up to ``last``."""
+    begin = [int(value) for value in before[-3:] if value.isdecimal()]
+    if len(begin) != len(before[-3:]) or not last.isdecimal():
         raise UsageError(f"--sweep {text}: .. needs integers, as in NAME=1,2,4..512")
-    end, here = int(last), known[-1]
-    ratio, difference = _ratio(known), known[-1] - known[-2] if len(known) > 1 else 1
-    found: list[str] = []
-    while here < end and len(found) < _MOST and (ratio or difference > 0):
-        here = here * ratio if ratio else here + difference
-        found.append(str(here))
-    if here != end:
+    end, value = int(last), begin[-1]
+    ratio = _ratio(begin)
+    difference = begin[-1] - begin[-2] if len(begin) > 1 else 1
+    values: list[str] = []
+    while value < end and len(values) < _MOST and (ratio or difference > 0):
+        value = value * ratio if ratio else value + difference
+        values.append(str(value))
+    if value != end:
         raise UsageError(
-            f"--sweep {text}: {', '.join(map(str, known))} does not reach {end}; the nearest "
-            f"value below it is {found[-2] if len(found) > 1 else known[-1]}"
+            f"--sweep {text}: {', '.join(map(str, begin))} does not reach {end}; the nearest "
+            f"value below it is {values[-2] if len(values) > 1 else begin[-1]}"
         )
-    return found
+    return values
 
 
-def _ratio(known: Sequence[int]) -> int | None:
-    if len(known) < 2 or known[-2] == 0 or known[-1] % known[-2]:
+def _ratio(values: Sequence[int]) -> int | None:
+    """Return the integer ratio by which ``values`` are continued, None for a difference."""
+    if len(values) < 2 or values[-2] == 0 or values[-1] % values[-2]:
         return None
-    ratio = known[-1] // known[-2]
-    agrees = len(known) < 3 or known[-3] * ratio == known[-2]
+    ratio = values[-1] // values[-2]
+    agrees = len(values) < 3 or values[-3] * ratio == values[-2]
     # 1, 2 is continued by doubling; 1, 2, 3 and 2, 4, 6 by their difference.
     return ratio if ratio >= 2 and agrees else None
 
@@ -85,14 +88,14 @@ def points(axes: Sequence[Axis]) -> tuple[Point, ...]:
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         raise UsageError(f"--sweep: duplicate axis in {', '.join(names)}; give each axis once")
-    found = []
+    points = []
     for values in product(*(axis.values for axis in axes)):
         chosen = dict(zip(names, values, strict=True))
         folder = ",".join(f"{name}={value}" for name, value in chosen.items())
-        found.append(Point(folder=folder, values=chosen))
-    if len(found) > _MOST:
-        raise UsageError(f"--sweep: {len(found)} runs, more than {_MOST}: use fewer values")
-    return tuple(found)
+        points.append(Point(folder=folder, values=chosen))
+    if len(points) > _MOST:
+        raise UsageError(f"--sweep: {len(points)} runs, more than {_MOST}: use fewer values")
+    return tuple(points)
 
 
 _FRAMEWORK = "framework"
@@ -119,8 +122,8 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         """The command, without the values of a point."""
         if self.command:
             return self.command
-        own = [] if self.framework is None else ["--framework", self.framework.value]
-        return (*own, *self.options, *self._window())
+        framework = [] if self.framework is None else ["--framework", self.framework.value]
+        return (*framework, *self.options, *self._window())
 
     def at(self, values: Mapping[str, str]) -> Subject:
         """Return the subject at a point with ``values`` by axis.
@@ -137,14 +140,14 @@ class SubjectOptions(msgspec.Struct, frozen=True):
                 self.stop,
             )
         assert self.home is not None
-        given = {word.partition("=")[0] for word in (*self.options, *self._window())}
+        options = {word.partition("=")[0] for word in (*self.options, *self._window())}
         words: list[str] = []
         framework = self.framework
         for axis, value in values.items():
             if axis == _FRAMEWORK:
                 framework = _framework(value)
                 continue
-            if f"--{axis}" in given:
+            if f"--{axis}" in options:
                 raise UsageError(f"--{axis} is both an option and a sweep axis: remove one")
             switch = _SWITCH.get(value)
             words += [f"{switch}{axis}"] if switch else [f"--{axis}", value]
@@ -164,8 +167,8 @@ def _framework(value: str) -> Framework:
     try:
         return Framework(value)
     except ValueError:
-        known = ", ".join(Framework)
-        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {known}") from None
+        names = ", ".join(Framework)
+        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {names}") from None
 
 
 def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
@@ -216,9 +219,9 @@ def record_sweep(
     for number, (point, subject) in enumerate(subjects):
         folder = target / point.folder
         if is_run(folder):
-            made = read_run(folder)
-            if made.run.status is not Status.INTERRUPTED:
-                yield made
+            recorded = read_run(folder)
+            if recorded.run.status is not Status.INTERRUPTED:
+                yield recorded
                 continue
         before(number, point)
         yield record(subject, folder, replace(request, point=point.values, keep_failures=True))

@@ -95,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def container_paths(self) -> frozenset[str]:
         """Return the paths of rows that count the functions of a module with inner layers."""
         parts = [layer.path.split(".") for layer in self.layers]
-        inside = {".".join(one[:depth]) for one in parts for depth in range(1, len(one))}
+        inside = {".".join(path[:depth]) for path in parts for depth in range(1, len(path))}
         whole = {
             layer.path
             for layer in self.layers
@@ -156,8 +156,8 @@ class _Header(msgspec.Struct):
 def read(path: str | os.PathLike[str]) -> Manifest:
     """Return the manifest in a file.
 
-    Raises :class:`InvalidInputError` if the file is not a manifest or has another version, and
-    ``NotFoundError``, ``UnknownFormatError`` or ``NotFoundError`` if it cannot be read.
+    Raises :class:`InvalidInputError` if the file is not a manifest or has another version, and the
+    errors of :func:`~traceana.files.content`.
     """
     source = Path(path)
     text = content(source, "layer manifest")
@@ -207,18 +207,21 @@ def find(trace_path: str | os.PathLike[str]) -> Path | None:
 
 
 def _alone_in(folder: Path) -> Path | None:
+    """Return the only manifest in ``folder``, unless a trace there has its stem."""
     try:
         files = [path for path in folder.iterdir() if path.is_file()]
     except OSError:
         return None
-    found = [
+    manifests = [
         path for path in files if path.name.endswith(LAYERS_SUFFIX) or path.name == LAYERS_FILE
     ]
-    if len(found) != 1:
+    if len(manifests) != 1:
         return None
-    (manifest,) = found
-    stem = manifest.name.removesuffix(LAYERS_SUFFIX) if manifest.name != LAYERS_FILE else None
-    of_other_trace = stem is not None and any(
+    (manifest,) = manifests
+    if manifest.name == LAYERS_FILE:
+        return manifest
+    stem = manifest.name.removesuffix(LAYERS_SUFFIX)
+    has_other_trace = any(
         path.name.startswith(f"{stem}.") and not is_name_beside(path.name) for path in files
     )
-    return None if of_other_trace else manifest
+    return None if has_other_trace else manifest

@@ -7,7 +7,7 @@ import shlex
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -90,8 +90,8 @@ class RecordedRun(msgspec.Struct, frozen=True):
 def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     """Return the run in ``folder``.
 
-    Raises ``NotFoundError``, :class:`CorruptError` for an unfinished recording,
-    ``NotFoundError``, and :class:`UnknownFormatError` if the folder is not a run, or its file is
+    Raises ``NotFoundError`` if the folder or its file cannot be read, :class:`CorruptError` for an
+    unfinished recording, and :class:`UnknownFormatError` if the folder is not a run, or its file is
     damaged or has another version.
     """
     path = Path(folder)
@@ -152,15 +152,12 @@ def _read(path: Path, kind: type[File]) -> File:
     except OSError as error:
         raise NotFoundError(f"{path} cannot be read: {error.strerror}") from error
     except UNDECODABLE as error:
-        raise UnknownFormatError(f"{path} is damaged: {_one_line(error)}; {again}") from None
+        message = " ".join(str(error).split())
+        raise UnknownFormatError(f"{path} is damaged: {message}; {again}") from None
 
 
 class _Versioned(msgspec.Struct):
     version: int
-
-
-def _one_line(error: Any) -> str:
-    return " ".join(str(error).split())
 
 
 def is_run(path: Path) -> bool:
@@ -180,7 +177,7 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
     and sweeps, in the order of their names. Duplicates are returned once. Raises the errors of
     :func:`read_run`, and ``UnknownFormatError`` for a folder without runs.
     """
-    found: dict[Path, RecordedRun] = {}
+    runs: dict[Path, RecordedRun] = {}
     for folder in folders:
         path = Path(folder)
         if not path.exists():
@@ -190,14 +187,15 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
                 f"{path} is not a folder: give one that 'traceana record' wrote"
             )
         check_finished(path)
-        runs = _runs(path)
-        if not runs:
+        below = [path] if is_run(path) else runs_below(path)
+        if not below:
             raise UnknownFormatError(
                 f"{path} contains no recorded run: record one with 'traceana record -o {path} …'"
             )
-        for run in runs:
-            found.setdefault(run.folder.resolve(), run)
-    return list(found.values())
+        for run_folder in below:
+            run = read_run(run_folder)
+            runs.setdefault(run.folder.resolve(), run)
+    return list(runs.values())
 
 
 def runs_below(path: Path) -> list[Path]:
@@ -208,14 +206,17 @@ def runs_below(path: Path) -> list[Path]:
     """
     if is_sweep(path):
         return [run for point in read_sweep(path).points if is_run(run := path / point.folder)]
-    found: list[Path] = []
+    runs: list[Path] = []
     try:
-        inside = sorted(one for one in path.iterdir() if one.is_dir())
+        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
     except OSError as error:
         raise NotFoundError(f"{path} cannot be listed: {error.strerror}") from error
-    for one in inside:
-        found += [one] if is_run(one) else runs_below(one) if is_sweep(one) else []
-    return found
+    for folder in folders:
+        if is_run(folder):
+            runs.append(folder)
+        elif is_sweep(folder):
+            runs += runs_below(folder)
+    return runs
 
 
 _LISTED: Final = 8
@@ -231,12 +232,12 @@ def missing_runs(folders: Iterable[Path]) -> list[str]:
     sweeps: dict[Path, None] = {}
     for path in folders:
         inside = [] if is_run(path) or not path.is_dir() else sorted(path.iterdir())
-        for one in [path] if is_sweep(path) else filter(is_sweep, inside):
-            sweeps[one.resolve()] = None
+        for sweep_folder in [path] if is_sweep(path) else filter(is_sweep, inside):
+            sweeps[sweep_folder.resolve()] = None
     notes = []
     for path in sweeps:
         name, sweep = as_unicode(path.name), read_sweep(path)
-        missing = [one.folder for one in sweep.points if not is_run(path / one.folder)]
+        missing = [point.folder for point in sweep.points if not is_run(path / point.folder)]
         if not missing:
             continue
         listed = ", ".join(missing[:_LISTED])
@@ -253,10 +254,6 @@ def missing_runs(folders: Iterable[Path]) -> list[str]:
             f"({listed}); record them: traceana record {shlex.join(whole)}"
         )
     return notes
-
-
-def _runs(path: Path) -> list[RecordedRun]:
-    return [read_run(one) for one in ([path] if is_run(path) else runs_below(path))]
 
 
 _BATCH: Final = "batch"
@@ -287,8 +284,8 @@ def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
     if not is_run(path) or not is_sweep(path.parent):
         return None
     points = {point.folder: point for point in read_sweep(path.parent).points}
-    own = points.get(path.name)
-    if own is None:
+    point_of_run = points.get(path.name)
+    if point_of_run is None:
         return None
     run = read_run(path)
     batch = _batch(run)
@@ -296,17 +293,18 @@ def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
         return None
     times: dict[int, StepTimes] = {}
     for point in points.values():
-        if _without_batch(point.values) != _without_batch(own.values):
+        if _without_batch(point.values) != _without_batch(point_of_run.values):
             continue
-        sibling = path.parent / point.folder
-        if not is_run(sibling):
+        folder = path.parent / point.folder
+        if not is_run(folder):
             continue
-        other = read_run(sibling)
-        images = _batch(other)
-        timing = other.timing()
-        unprofiled = None if timing is None else timing.without_profiler
-        if other.complete and images is not None and unprofiled is not None and _alike(run, other):
-            times[images] = unprofiled
+        sibling = read_run(folder)
+        sibling_batch = _batch(sibling)
+        timing = sibling.timing()
+        if not sibling.complete or sibling_batch is None or timing is None:
+            continue
+        if timing.without_profiler is not None and _differ_in_batch_only(run, sibling):
+            times[sibling_batch] = timing.without_profiler
     return BatchSeries(batch, times)
 
 
@@ -318,12 +316,12 @@ def _batch(run: RecordedRun) -> int | None:
     return None if timing is None else timing.images_per_step
 
 
-def _alike(one: RecordedRun, other: RecordedRun) -> bool:
-    a, b = one.run.workload, other.run.workload
+def _differ_in_batch_only(run: RecordedRun, sibling: RecordedRun) -> bool:
+    a, b = run.run.workload, sibling.run.workload
     if a is None or b is None:
         return a is b
-    same = (a.framework, a.network) == (b.framework, b.network)
-    return same and _without_batch(a.options) == _without_batch(b.options)
+    same_network = (a.framework, a.network) == (b.framework, b.network)
+    return same_network and _without_batch(a.options) == _without_batch(b.options)
 
 
 def _without_batch(values: dict[str, str] | dict[str, Value]) -> dict[str, Value]:

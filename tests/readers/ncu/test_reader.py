@@ -14,7 +14,7 @@ from tests.readers.ncu.writing import BEFORE, BEHIND, FACTS, details, facts, lin
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.readers import read
 from traceana.readers.detect import detect
-from traceana.readers.printed.ncu import factor, known
+from traceana.readers.printed.ncu import factor, metrics_by_column
 from traceana.timeline.work import why_no_work
 from traceana.trace import Trace
 
@@ -136,7 +136,7 @@ def test_a_label_of_the_details_page(tmp_path: Path) -> None:
 def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) -> None:
     stem = "sm__ops_path_tensor_src_"
     names = [f"{stem}{kind}.sum" for kind in ("fp16", "fp16_dst_fp32", "tf32_dst_fp32", "int8")]
-    assert known(names) == {"tensor_ops": [names[0], names[2], names[3]]}
+    assert metrics_by_column(names) == {"tensor_ops": [names[0], names[2], names[3]]}
     values = dict(zip(names, ("100", "100", "20", "3"), strict=True))
     path = raw(tmp_path / "a.csv", dict.fromkeys(names, ""), [("k", values), ("k", {})])
     assert read(path).tables.counters["tensor_ops"].to_list() == [123, None]
@@ -145,8 +145,8 @@ def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) 
 def test_counts_by_instruction_where_there_are_none_by_type() -> None:
     by_instruction = "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32.sum"
     by_type = "sm__ops_path_tensor_src_fp16_dst_fp32.sum"
-    assert known([by_instruction]) == {"tensor_ops": [by_instruction]}
-    assert known([by_instruction, by_type]) == {"tensor_ops": [by_type]}
+    assert metrics_by_column([by_instruction]) == {"tensor_ops": [by_instruction]}
+    assert metrics_by_column([by_instruction, by_type]) == {"tensor_ops": [by_type]}
 
 
 def test_what_chips_since_blackwell_call_the_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fuzz.messages import rows
 from tests.readers.xplane.writing import message, number, varint
 from traceana.readers.messages import message_classes
-from traceana.readers.xplane.decode import Known
+from traceana.readers.xplane.decode import SortedIds
 from traceana.readers.xplane.scan import Decoded
 from traceana.readers.xplane.wire import Buffer
 
@@ -68,7 +68,7 @@ def decoded(content: bytes) -> tuple[Buffer, Decoded]:
     """Return the decoder of one run, which wants the stats 0 to 63; 64 to 99 are declared."""
     buffer = Buffer.of([content])
     whole = np.array([0], dtype=np.int64), np.array([len(content)], dtype=np.int64)
-    return buffer, Decoded(buffer, *whole, Known(range(64)), Known(range(100)))
+    return buffer, Decoded(buffer, *whole, SortedIds(range(64)), SortedIds(range(100)))
 
 
 def value_of(stat: Any) -> tuple[int, int | bytes]:
@@ -134,7 +134,7 @@ def test_any_bytes_are_survived(content: bytes) -> None:
 
 @given(st.sets(st.integers(-3, 2**40)), st.lists(st.integers(-5, 2**41)))
 def test_numbers_are_found_among_those_known(numbers: set[int], sought: list[int]) -> None:
-    indices = Known(numbers).indices(np.array(sought, dtype=np.int64))
+    indices = SortedIds(numbers).indices(np.array(sought, dtype=np.int64))
     ordered = sorted(numbers)
     assert indices.tolist() == [
         ordered.index(each) if each in numbers else len(ordered) for each in sought

@@ -15,7 +15,7 @@ from tests.support.manifest import FIXTURES, Expected, each
 from traceana.readers.compiled import COMPILED
 from traceana.readers.source import silent
 from traceana.readers.xplane import reader, scan
-from traceana.readers.xplane.decode import Known
+from traceana.readers.xplane.decode import SortedIds
 from traceana.readers.xplane.scan import Scanned
 from traceana.readers.xplane.wire import Buffer
 from traceana.trace.schema import TABLES
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     not COMPILED, reason="the scanner is not compiled: python -m tools.build_scanner"
 )
 
-IDS = Known(WANTED), Known(DECLARED)
+IDS = SortedIds(WANTED), SortedIds(DECLARED)
 
 
 def event(offset: int, *stats: bytes) -> bytes:

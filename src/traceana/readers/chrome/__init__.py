@@ -38,7 +38,7 @@ FORMATS: Final = (
     Format(
         "mxnet",
         lambda head: known(head.is_json and _MXNET_DEVICE.search(head.content)),
-        "chrome.reader:read_mxnet",
+        "chrome.mxnet:read",
     ),
     Format("chrome-json", _is_chrome, "chrome.reader:read"),
 )

@@ -1,14 +1,11 @@
 """The text of a Chrome trace's document: its keys around the arrays of events, and invalid JSON.
 
-Where text does not decode, objects are found by quotes and brackets alone, and the invalid JSON
-that some exporters write is repaired.
+:func:`scan` finds objects, and :func:`outermost` keys, by quotes and brackets alone. That needs no
+valid values, and takes time and memory in proportion to the text.
 
-Finds the objects of an array, and keys, by quotes and brackets alone. That needs no valid values,
-and takes time and memory in proportion to the text.
-
-Repairs the invalid JSON that some exporters write; valid JSON stays as it is. Exporters write
-``NaN``, ``Infinity`` and ``N/A`` as bare values; raw control characters and single backslashes
-(Windows paths, C++ literals) inside strings; bytes that are not UTF-8.
+:func:`repair` repairs the invalid JSON that some exporters write: ``NaN``, ``Infinity`` and ``N/A``
+as bare values; raw control characters and single backslashes (Windows paths, C++ literals) inside
+strings; bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -72,12 +69,17 @@ class Tail(msgspec.Struct, frozen=True):
 
 def read_head(blocks: Iterator[bytes]) -> Head:
     """Read up to the first event; raises :class:`NoEventsError`."""
-    text, found = _until_array(b"", blocks)
+    text, array = _until_array(b"", blocks)
     if (bare := text.lstrip()).startswith(b"["):
         return Head({}, bare=True, rest=bare[1:])
-    if found is None:
-        raise NoEventsError(complete=_is_json(text), oversized=next(blocks, None) is not None)
-    return Head(_keys(text[: found.start()] + _INSTEAD + b"}"), False, text[found.end() :])
+    if array is None:
+        try:
+            msgspec.json.decode(text)
+            is_complete = True
+        except UNDECODABLE:
+            is_complete = False
+        raise NoEventsError(complete=is_complete, oversized=next(blocks, None) is not None)
+    return Head(_keys(text[: array.start()] + _INSTEAD + b"}"), False, text[array.end() :])
 
 
 def read_tail(start: bytes, blocks: Iterator[bytes]) -> Tail:
@@ -86,14 +88,17 @@ def read_tail(start: bytes, blocks: Iterator[bytes]) -> Tail:
     ``start`` begins after the bracket that ended an array of events.
     """
     opening = b"{" + _INSTEAD
-    text, found = _until_array(opening + start, blocks)
-    if found is not None:
-        return Tail(_keys(text[: found.start()] + _INSTEAD + b"}"), text[found.end() :])
+    text, array = _until_array(opening + start, blocks)
+    if array is not None:
+        return Tail(_keys(text[: array.start()] + _INSTEAD + b"}"), text[array.end() :])
     if text[len(opening) :].strip() == b"}":
         return Tail({}, None)
-    end = _end(text)
-    if end is not None and (text[end:].strip() or next(blocks, None) is not None):
-        return Tail(_keys(text[:end]), None, behind=True)
+    brackets, change, _ = _brackets(text)
+    closing = np.flatnonzero(np.cumsum(change, dtype=np.int32) <= 0)
+    if len(closing):
+        end = int(brackets[closing[0]]) + 1
+        if text[end:].strip() or next(blocks, None) is not None:
+            return Tail(_keys(text[:end]), None, behind=True)
     if next(blocks, None) is not None:
         return Tail(None, None, oversized=True)
     return Tail(_keys(text) if text[len(opening) :].lstrip().startswith(b",") else None, None)
@@ -112,8 +117,8 @@ def _until_array(text: bytes, blocks: Iterator[bytes]) -> tuple[bytes, re.Match[
         # Searching only when the text has doubled takes linear time.
         if len(text) >= 2 * searched:
             searched = len(text)
-            if found := _array(text):
-                return text, found
+            if array := _array(text):
+                return text, array
         if len(text) > LARGEST:
             break
     return text, _array(text)
@@ -123,13 +128,6 @@ def _array(text: bytes) -> re.Match[bytes] | None:
     keys = np.array([key.start() for key in _KEY.finditer(text)], dtype=np.int64)
     position = outermost(text, keys) if len(keys) else None
     return None if position is None else _KEY.match(text, position)
-
-
-def _end(text: bytes) -> int | None:
-    """Return where the object that begins ``text`` ends, None where it does not."""
-    brackets, change, _ = _brackets(text)
-    closing = np.flatnonzero(np.cumsum(change, dtype=np.int32) <= 0)
-    return int(brackets[closing[0]]) + 1 if len(closing) else None
 
 
 def _keys(text: bytes) -> dict[str, Any] | None:
@@ -146,14 +144,6 @@ def _decoded(text: bytes) -> dict[str, Any] | None:
         return msgspec.json.decode(text, type=dict[str, Any])
     except UNDECODABLE:
         return None
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except UNDECODABLE:
-        return False
-    return True
 
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
@@ -203,8 +193,8 @@ def outermost(text: bytes, keys: np.ndarray) -> int | None:
     before = np.searchsorted(brackets, keys)
     at_depth = np.concatenate((np.zeros(1, dtype=np.int32), depth))[before]
     opens_string = np.searchsorted(quotes, keys) & 1 == 0
-    found = keys[(at_depth == 1) & opens_string]
-    return int(found[0]) if len(found) else None
+    outer = keys[(at_depth == 1) & opens_string]
+    return int(outer[0]) if len(outer) else None
 
 
 def _brackets(text: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -212,22 +202,17 @@ def _brackets(text: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     data = np.frombuffer(text, dtype=np.uint8)
     depth_change = _BRACKETS[data]
     brackets = np.flatnonzero(depth_change)
-    quotes = _unescaped_quotes(data)
-    brackets = brackets[np.searchsorted(quotes, brackets) & 1 == 0]
-    return brackets, depth_change[brackets], quotes
-
-
-def _unescaped_quotes(data: np.ndarray) -> np.ndarray:
     quotes = np.flatnonzero(data == _QUOTE)
     slashes = np.flatnonzero(data == _BACKSLASH)
-    if not len(slashes):
-        return quotes
-    # A character is escaped when the run of backslashes before it is of odd length.
-    breaks = np.flatnonzero(np.diff(slashes) > 1)
-    first = slashes[np.concatenate(([0], breaks + 1))]
-    last = slashes[np.concatenate((breaks, [len(slashes) - 1]))]
-    escaped = last[(last - first) % 2 == 0] + 1
-    return np.setdiff1d(quotes, escaped, assume_unique=True)
+    if len(slashes):
+        # A character is escaped when the run of backslashes before it is of odd length.
+        breaks = np.flatnonzero(np.diff(slashes) > 1)
+        first = slashes[np.concatenate(([0], breaks + 1))]
+        last = slashes[np.concatenate((breaks, [len(slashes) - 1]))]
+        escaped = last[(last - first) % 2 == 0] + 1
+        quotes = np.setdiff1d(quotes, escaped, assume_unique=True)
+    brackets = brackets[np.searchsorted(quotes, brackets) & 1 == 0]
+    return brackets, depth_change[brackets], quotes
 
 
 # Possessive: without a way back, a string of megabytes is matched in stretches, not by letters.
@@ -271,20 +256,18 @@ def _repair_string(string: bytes) -> bytes:
         if not _SOUND_ESCAPES.fullmatch(string):
             string = _BAD_ESCAPE.sub(lambda m: m.group() if m.group(1) else rb"\\", string)
         if _SURROGATE.search(string):
-            string = _without_lone_surrogates(string)
+            # Surrogates that are no pair become U+FFFD.
+            parts: list[bytes] = []
+            position = 0
+            for pair in _PAIR.finditer(string):
+                before = string[position : pair.start()]
+                parts += [_SURROGATE.sub(rb"\\ufffd", before), pair.group()]
+                position = pair.end()
+            parts.append(_SURROGATE.sub(rb"\\ufffd", string[position:]))
+            string = b"".join(parts)
     string = _CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], string)
     try:
         string.decode("utf-8")
     except UnicodeDecodeError:
         string = string.decode("utf-8", "replace").encode()
     return string
-
-
-def _without_lone_surrogates(string: bytes) -> bytes:
-    parts: list[bytes] = []
-    position = 0
-    for pair in _PAIR.finditer(string):
-        parts += [_SURROGATE.sub(rb"\\ufffd", string[position : pair.start()]), pair.group()]
-        position = pair.end()
-    parts.append(_SURROGATE.sub(rb"\\ufffd", string[position:]))
-    return b"".join(parts)

@@ -19,7 +19,6 @@ from traceana.readers.source import BLOCK
 
 _MICROSECONDS: Final = pl.Decimal(38, 3)
 """A decimal whose unscaled integer is the time in nanoseconds."""
-"""What decoding raises on invalid JSON, and on nesting beyond Python's recursion."""
 _TRAILING_DIGITS: Final = re.compile(r"(?:^|\D)(-?\d{1,19})$")
 
 

@@ -3,11 +3,6 @@
 TensorFlow's and JAX's profilers write ``trace.json.gz`` beside their XPlane file: its processes are
 the planes, its threads the lines. Any other trace is read generically: every span is a range on its
 thread, and there are no devices.
-
-MXNet's ``profile.json`` to the canonical tables. MXNet writes one process per device (``cpu/0``),
-one per kind of event (``operator``, ``MXNET_C_API``), and one per domain of the program's own
-frames and tasks. Each operator has two events, in the process of its device and in ``operator``.
-Thread numbers are hashes. Shapes and layers are not recorded.
 """
 
 from __future__ import annotations
@@ -21,11 +16,12 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from traceana.errors import NotATraceError, UnknownFormatError
 from traceana.readers.chrome.event_decoder import Counted, EventDecoder, to_nanoseconds
 from traceana.readers.chrome.stream import Document, extent, ledger_of, read_stream
-from traceana.readers.integrity import possible, rebase, screen
+from traceana.readers.integrity import possible
 from traceana.readers.source import ByteSource, Progress
 from traceana.readers.xplane.events import DEVICE_STATS, HOST_STATS
 from traceana.readers.xplane.hlo import HloPrograms
@@ -63,13 +59,60 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     columns, source, end = read_columns(path, progress, _ENDS, "a profiler exported")
     _refuse_devices(path, columns)
-    return _trace(columns, source, end)
+    ledger = ledger_of(columns, source, end)
+    complete = possible(pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete]), "-", ledger)
+    begins_and_ends = pl.concat(
+        [pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends]
+    ).drop("category", "phase")
+    names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
+    is_tensorflow_1 = any(_TF1_GPU.match(name) or _TF1_HOST.match(name) for name in names.values())
+    if is_tensorflow_1:
+        complete, names = _as_planes(complete, names, columns, ledger)
+    planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
+    tables = EventTables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
+    space = Space()
+    process = pl.col("pid").cast(pl.String)
+    for pid, name in planes.items():
+        events = complete.filter(process == pid)
+        space.planes.append(_add_plane(tables, name, pid, events, columns))
+    paired = spans(begins_and_ends)
+    ledger.add("range_end", paired.height, table="ranges")
+    unpaired = begins_and_ends.height - 2 * paired.height
+    ledger.add("malformed", unpaired, table="ranges", detail="unpaired")
+    outside_planes = complete.filter(~process.is_in(list(planes)).fill_null(False))
+    on_threads = pl.concat([outside_planes.select(paired.columns), paired])
+    is_mark = pl.col("duration") == 0
+    tables.keep_ranges(
+        on_threads.select(
+            pl.col("name").alias("text"),
+            pl.when(is_mark).then(pl.lit("mark")).otherwise(pl.lit("annotation")).alias("kind"),
+            whole_numbers(on_threads["pid"]).alias("process"),
+            whole_numbers(on_threads["tid"]).alias("thread"),
+            "start",
+            "duration",
+        )
+    )
+    finished, _ = tables.finish(space)
+    meta = TraceMeta(format="chrome", **extent(columns, source, end))
+    if is_tensorflow_1:
+        read_as = "kernels by their operator's type, times of whole microseconds"
+        meta = replace(
+            meta,
+            framework="TensorFlow",
+            producer="TensorFlow 1, RunMetadata",
+            properties={"read_as": read_as},
+        )
+    elif planes:
+        meta = replace(meta, format="xplane-json", framework=framework(space))
+    else:
+        meta = replace(meta, properties={"read_as": "spans on threads, unknown profiler"})
+    return Trace(meta, Tables(finished))
 
 
 def _refuse_devices(path: Path, columns: Columns) -> None:
-    """Raise ``UnknownFormatError`` for the timelines whose spans of devices are not understood.
+    """Raise ``UnknownFormatError`` for two profilers' timelines with device spans.
 
-    Read as spans on threads, they would be the host's work. PyTorch's legacy profiler nests the
+    Read as spans on threads, these would be the host's work. PyTorch's legacy profiler nests the
     times of operators on the device; ONNX Runtime does not record on which device a kernel ran.
     """
     processes = {
@@ -81,82 +124,40 @@ def _refuse_devices(path: Path, columns: Columns) -> None:
             if pid
         ),
     }
-    found = ["PyTorch's legacy profiler"] if _LEGACY_TORCH in processes else []
-    if _ONNX_DEVICE in processes and any(
+    exporter = None
+    if _LEGACY_TORCH in processes:
+        exporter = "PyTorch's legacy profiler"
+    elif _ONNX_DEVICE in processes and any(
         frame["name"].cast(pl.String).is_in(_ONNX_SESSION).any() for frame in columns.complete
     ):
-        found.append("ONNX Runtime")
-    for exporter in found:
+        exporter = "ONNX Runtime"
+    if exporter is not None:
         raise UnknownFormatError(
             f"{path} is a timeline of {exporter}, whose events of the GPU are not supported: "
             "record it with nsys"
         )
 
 
-def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
-    ledger = ledger_of(columns, source, end)
-    complete = possible(pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete]), "-", ledger)
-    begins_and_ends = pl.concat(
-        [pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends]
-    ).drop("category", "phase")
-    names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
-    of_tensorflow_1 = any(_TF1_GPU.match(one) or _TF1_HOST.match(one) for one in names.values())
-    if of_tensorflow_1:
-        complete, names = _as_planes(complete, names, columns, ledger)
-    planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
-    tables = EventTables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
-    space = Space()
-    of_plane = pl.col("pid").cast(pl.String).is_in(list(planes))
-    for pid, name in planes.items():
-        events = complete.filter(pl.col("pid").cast(pl.String) == pid)
-        space.planes.append(_add_plane(tables, name, pid, events, columns))
-    paired = spans(begins_and_ends)
-    ledger.add("range_end", paired.height, table="ranges")
-    ledger.add(
-        "malformed",
-        begins_and_ends.height - 2 * paired.height,
-        table="ranges",
-        detail="unpaired",
-    )
-    others = complete.filter(~of_plane.fill_null(False))
-    tables.keep_ranges(_ranges(pl.concat([others.select(paired.columns), paired])))
-    made, _ = tables.finish(space)
-    read_as = None if planes else "spans on threads, unknown profiler"
-    if of_tensorflow_1:
-        read_as = "kernels by their operator's type, times of whole microseconds"
-    return Trace(
-        TraceMeta(
-            format="xplane-json" if planes and not of_tensorflow_1 else "chrome",
-            framework="TensorFlow" if of_tensorflow_1 else framework(space) if planes else None,
-            producer="TensorFlow 1, RunMetadata" if of_tensorflow_1 else None,
-            properties={} if read_as is None else {"read_as": read_as},
-            **extent(columns, source, end),
-        ),
-        Tables(made),
-    )
-
-
 def _as_planes(
     complete: pl.DataFrame, names: dict[str, str], columns: Columns, ledger: Ledger
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Return the events of TensorFlow 1's timeline as those of XPlane, and the planes' names.
+    """Convert the events of TensorFlow 1's timeline to XPlane's, and return the planes' names too.
 
-    Each stream is a process of its own, in microseconds, and its events have the operator's type in
-    place of the kernel's name, with the operator's scope. Those of ``stream:all`` and ``memcpy``
-    repeat them, where single streams are recorded. The executor's events are the operators: of its
-    threads only lanes are on record.
+    A stream is a process, and its events have the operator's type and scope instead of the kernel's
+    name. The processes ``stream:all`` and ``memcpy`` repeat single streams, where these are
+    recorded. The executor's events are the operators; lanes stand for its threads.
     """
-    found = {pid: match for pid, name in names.items() if (match := _TF1_GPU.match(name))}
-    apart = {match[1] for match in found.values() if match[2] not in (None, "all")}
+    gpus = {pid: match for pid, name in names.items() if (match := _TF1_GPU.match(name))}
+    with_streams = {match[1] for match in gpus.values() if match[2] not in (None, "all")}
     planes: dict[str, str] = {}
     place: dict[str, tuple[str, str]] = {}
     repeated: list[str] = []
     for pid, name in names.items():
-        if pid in found:
-            device, stream = found[pid].groups()
+        if pid in gpus:
+            device, stream = gpus[pid].groups()
             plane = f"/device:GPU:{device}"
             if stream in (None, "all"):
-                if device in apart:
+                if device in with_streams:
                     repeated.append(pid)
                     continue
                 stream = "0" if stream else "1"
@@ -166,11 +167,11 @@ def _as_planes(
         elif _TF1_HOST.match(name):
             planes[pid] = f"/host:{name}"
     process, lane, text = (pl.col(column).cast(pl.String) for column in ("pid", "tid", "name"))
-    again = process.is_in(repeated).fill_null(False)
-    ledger.add("repeated", complete.filter(again).height, table="activities")
+    is_repeated = process.is_in(repeated).fill_null(False)
+    ledger.add("repeated", complete.filter(is_repeated).height, table="activities")
     on_gpu = process.is_in(list(place))
     copied = text.str.replace(_TF1_COPY, "Memcpy${1}2$2")
-    moved = complete.filter(~again).with_columns(
+    moved = complete.filter(~is_repeated).with_columns(
         process.replace({pid: plane for pid, (plane, _) in place.items()}).alias("pid"),
         pl.when(on_gpu)
         .then(process.replace({pid: stream for pid, (_, stream) in place.items()}))
@@ -193,33 +194,19 @@ def _add_plane(
         label = columns.labels.get((_THREAD, pid, tid or ""), "")
         plane.lines.append(Line(number=number or 0, name=label))
     numbered = pl.DataFrame({"tid": threads, "line": range(len(threads))})
-    of_lines = events.join(numbered, on="tid", how="left", nulls_equal=True, maintain_order="left")
-    streams = [i for i, line in enumerate(plane.lines) if is_stream(plane, line)]
+    on_lines = events.join(numbered, on="tid", how="left", nulls_equal=True, maintain_order="left")
+    streams = [number for number, line in enumerate(plane.lines) if is_stream(plane, line)]
     on_stream = pl.col("line").is_in(streams)
-    for part in (of_lines.filter(on_stream), of_lines.filter(~on_stream)):
+    for part in (on_lines.filter(on_stream), on_lines.filter(~on_stream)):
         if part.height:
             used = part["line"].unique(maintain_order=True)
-            again = pl.col("line").replace_strict(used, pl.Series(range(len(used))))
-            found = JsonEvents.of(part.with_columns(again))
-            plane.event_names |= {
-                len(plane.event_names) + i: text for i, text in enumerate(found.names)
-            }
-            tables.add(plane, [plane.lines[i] for i in used], found.names, [found])
+            line = pl.col("line").replace_strict(used, pl.Series(range(len(used))))
+            plane_events = JsonEvents.of(part.with_columns(line))
+            first = len(plane.event_names)
+            plane.event_names |= dict(enumerate(plane_events.names, first))
+            lines = [plane.lines[number] for number in used]
+            tables.add(plane, lines, plane_events.names, [plane_events])
     return plane
-
-
-def _ranges(found: pl.DataFrame) -> pl.DataFrame:
-    return found.select(
-        pl.col("name").alias("text"),
-        pl.when(pl.col("duration") == 0)
-        .then(pl.lit("mark"))
-        .otherwise(pl.lit("annotation"))
-        .alias("kind"),
-        whole_numbers(found["pid"]).alias("process"),
-        whole_numbers(found["tid"]).alias("thread"),
-        "start",
-        "duration",
-    )
 
 
 class JsonEvents(msgspec.Struct, frozen=True):
@@ -237,8 +224,8 @@ class JsonEvents(msgspec.Struct, frozen=True):
         frame = frame.with_columns(pl.col("name").fill_null(""))
         names = frame["name"].unique(maintain_order=True)
         numbered = pl.DataFrame({"name": names, "number": range(len(names))})
-        found = frame.join(numbered, on="name", how="left", maintain_order="left")
-        return cls(names.cast(pl.String).to_list(), found.cast({"line": pl.Int64}))
+        frame = frame.join(numbered, on="name", how="left", maintain_order="left")
+        return cls(names.cast(pl.String).to_list(), frame.cast({"line": pl.Int64}))
 
     @property
     def line(self) -> Numbers:
@@ -361,21 +348,30 @@ def read_columns(
 def _columns(events: list[Event], ends: Mapping[str, str]) -> Columns:
     begin_of = {**{begin: begin for begin in ends}, **{end: begin for begin, end in ends.items()}}
     columns = Columns(events=len(events))
-    by_phase: dict[str, list[Event]] = {}
+    events_of_phase: dict[str, list[Event]] = {}
     for event in events:
-        by_phase.setdefault(event.ph, []).append(event)
+        events_of_phase.setdefault(event.ph, []).append(event)
     begins_and_ends = [event for event in events if event.ph in begin_of]
-    if complete := by_phase.pop("X", None):
+    if complete := events_of_phase.pop("X", None):
         columns.complete.append(_complete(complete))
     if begins_and_ends:
-        columns.begins_and_ends.append(_begins_and_ends(begins_and_ends, begin_of))
-    for event in by_phase.get("M", ()):
+        frame = pl.DataFrame(
+            {
+                **_common(begins_and_ends),
+                "category": [_text(event.cat) for event in begins_and_ends],
+                "phase": [begin_of[event.ph] for event in begins_and_ends],
+                "ends": [event.ph != begin_of[event.ph] for event in begins_and_ends],
+            },
+            schema=BEGINS_AND_ENDS,
+        )
+        columns.begins_and_ends.append(frame)
+    for event in events_of_phase.get("M", ()):
         if isinstance(event.args, dict) and isinstance(name := event.args.get("name"), str):
             columns.labels[str(event.name), _text(event.pid) or "", _text(event.tid) or ""] = name
-    for phase, left in by_phase.items():
+    for phase, left_out in events_of_phase.items():
         if phase not in begin_of:
-            known = _LEFT_OUT.get(phase)
-            columns.count(known or "unknown_category", "" if known else phase, len(left))
+            reason = _LEFT_OUT.get(phase)
+            columns.count(reason or "unknown_category", "" if reason else phase, len(left_out))
     return columns
 
 
@@ -403,18 +399,6 @@ def _complete(events: list[Event]) -> pl.DataFrame:
             ],
         },
         schema=COMPLETE,
-    )
-
-
-def _begins_and_ends(events: list[Event], begin_of: Mapping[str, str]) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            **_common(events),
-            "category": [_text(event.cat) for event in events],
-            "phase": [begin_of[event.ph] for event in events],
-            "ends": [event.ph != begin_of[event.ph] for event in events],
-        },
-        schema=BEGINS_AND_ENDS,
     )
 
 
@@ -470,83 +454,3 @@ def whole_numbers(texts: pl.Series) -> pl.Series:
     return texts.to_physical().replace_strict(
         distinct.to_physical(), numbers, default=None, return_dtype=pl.Int64
     )
-
-
-_MXNET_ENDS: Final = {"B": "E", "b": "e", "(": ")"}
-"""Operators and events; tasks, which repeat the operators; frames."""
-_DEVICE: Final = re.compile(r"(?:cpu|gpu)/\d+$|cpu (?:pinned|shared)/")
-_OPERATOR: Final = "operator"
-_API: Final = "MXNET_C_API"
-_MXNET_PROCESS: Final = 0
-"""The process of every row; its number is not recorded."""
-
-
-def read_mxnet(path: Path, progress: Progress) -> Trace:
-    """Return the Trace of a profile of MXNet, plain or gzip.
-
-    A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
-    JSON without events and ``CorruptError`` where the file ends before the first.
-    """
-    return _mxnet_trace(*read_columns(path, progress, _MXNET_ENDS, "mxnet.profiler dumped"))
-
-
-def _mxnet_trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
-    ledger = ledger_of(columns, source, end)
-    complete = sum(frame.height for frame in columns.complete)
-    ledger.add("unknown_category", complete, table="-", detail="X")
-    begins_and_ends = pl.concat([pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends])
-    found = spans(begins_and_ends)
-    ledger.add("range_end", found.height, table="ranges")
-    ledger.add(
-        "malformed",
-        begins_and_ends.height - 2 * found.height,
-        table="ranges",
-        detail="unpaired",
-    )
-    devices = [
-        pid
-        for (kind, pid, _), name in columns.labels.items()
-        if kind == "process_name" and _DEVICE.match(name)
-    ]
-    on_device = pl.col("pid").cast(pl.String).is_in(devices).fill_null(value=False)
-    is_operator = pl.col("category") == _OPERATOR
-    numbered = found.with_columns(
-        pl.lit(_MXNET_PROCESS, pl.Int64).alias("process"),
-        whole_numbers(found["tid"]).alias("thread"),
-    )
-    repeated = numbered.filter(is_operator & ~on_device)
-    ledger.add(
-        "repeated",
-        repeated.height,
-        table="ops",
-        time_ns=int(repeated["duration"].sum()),
-        detail="tasks that repeat operators",
-    )
-    timed = {
-        "ops": numbered.filter(is_operator & on_device).select(
-            "name", "process", "thread", "start", "duration"
-        ),
-        "ranges": numbered.filter(~is_operator.fill_null(value=False)).select(
-            pl.col("name").alias("text"),
-            pl.when(pl.col("category") == _API)
-            .then(pl.lit("runtime"))
-            .otherwise(pl.lit("annotation"))
-            .alias("kind"),
-            "process",
-            "thread",
-            "start",
-            "duration",
-        ),
-    }
-    tables, first_ns = rebase(
-        {name: screen(frame, name, ledger) for name, frame in timed.items()}, ledger
-    )
-    tables["ledger"] = ledger.frame()
-    meta = TraceMeta(
-        format="mxnet",
-        producer="MXNet profiler",
-        framework="MXNet",
-        epoch_ns=first_ns,
-        **extent(columns, source, end),
-    )
-    return Trace(meta, Tables(tables))

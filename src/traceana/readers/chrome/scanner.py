@@ -74,17 +74,17 @@ class Scanner:
         numbers[""] = _NO_FIELD
         columns = [
             [
-                (kind, numbers[first], numbers[others[0] if others else ""])
-                for kind, first, *others in frame.values()
+                (kind, numbers[first], numbers[older[0] if older else ""])
+                for kind, first, *older in frame.values()
             ]
             for frame in frames.values()
         ]
         places = {name: place for place, name in enumerate(frames)}
-        known = [
+        numbered_rules = [
             (phase, category, places.get(frame or "", LEFT_OUT)) for phase, category, frame in rules
         ]
         # The seed differs between processes: nobody can choose texts whose hashes collide.
-        self._plan = _scanner.json_plan(fields, columns, known, hash("traceana"))
+        self._plan = _scanner.json_plan(fields, columns, numbered_rules, hash("traceana"))
 
     def accepts(self, text: bytes) -> bool:
         """Return whether :meth:`scan` does not refuse ``text``."""
@@ -92,10 +92,10 @@ class Scanner:
 
     def scan(self, text: bytes, stop: int) -> Scanned | None:
         """Return the events of ``text[:stop]``, None where the scanner refuses the text."""
-        found = _scanner.json_events(self._plan, text, stop)
-        if found is None:
+        scanned = _scanner.json_events(self._plan, text, stop)
+        if scanned is None:
             return None
-        events, routes, frames, texts, raws = found
+        events, routes, frames, texts, raws = scanned
         labels = pl.Series(texts, dtype=pl.Categorical)
         strings = pl.Series(raws, dtype=pl.String)
         return Scanned(
@@ -139,16 +139,16 @@ def _frame(
     labels: pl.Series,
     strings: pl.Series,
 ) -> pl.DataFrame:
-    made: dict[str, pl.Series] = {}
+    series: dict[str, pl.Series] = {}
     # Methods of Series and of their Python protocol: an expression costs more than the work.
     for (name, (kind, *_)), cell in zip(columns.items(), cells, strict=True):
         texts = {"s": labels, "r": strings}.get(kind)
         if cell is None:
             dtype = pl.Int64 if texts is None else texts.dtype
-            made[name] = pl.Series([None], dtype=dtype).new_from_index(0, rows)
+            series[name] = pl.Series([None], dtype=dtype).new_from_index(0, rows)
         elif texts is not None:
-            made[name] = texts[np.frombuffer(cell[0], dtype=np.uint32)]
+            series[name] = texts[np.frombuffer(cell[0], dtype=np.uint32)]
         else:
             numbers = pl.Series(np.frombuffer(cell[0], dtype=np.int64))
-            made[name] = numbers.zip_with(numbers != _NO_NUMBER, _NULL) if cell[1] else numbers
-    return pl.DataFrame(made)
+            series[name] = numbers.zip_with(numbers != _NO_NUMBER, _NULL) if cell[1] else numbers
+    return pl.DataFrame(series)

@@ -253,13 +253,13 @@ class EventStream(Generic[Columns]):
                     self._begin(cut, pool)
                     self._finish(take, threads)
                 elif len(self._buffer) > LARGEST and self._finish(take, 0):
-                    take(self._by_structure())
+                    take(self._decode_by_structure())
                 if self.closed or not self._read(take):
                     break
         if self.closed:
             return
         if not self._skipping:
-            take(self._by_structure())
+            take(self._decode_by_structure())
         if not self.closed:
             self.cut = len(self._buffer.strip(_BETWEEN))
 
@@ -284,7 +284,7 @@ class EventStream(Generic[Columns]):
                 self._pending.clear()
                 self._blocks.put_back(stretch.later)
                 self._buffer = stretch.buffer
-                take(self._by_structure())
+                take(self._decode_by_structure())
                 return False
         return True
 
@@ -300,25 +300,27 @@ class EventStream(Generic[Columns]):
         self._buffer += block
         return True
 
-    def _by_structure(self) -> Columns:
-        found = scan(self._buffer)
+    def _decode_by_structure(self) -> Columns:
+        """Return the columns of the events that quotes and brackets separate in the buffer."""
+        structure = scan(self._buffer)
         text = self._buffer
-        if not len(found.ends) and found.closed is None and len(text) > LARGEST:
-            return self._by_seams()
-        events = [text[a:b] for a, b in zip(found.starts, found.ends, strict=True)]
+        if not len(structure.ends) and structure.closed is None and len(text) > LARGEST:
+            return self._decode_by_seams()
+        events = [text[a:b] for a, b in zip(structure.starts, structure.ends, strict=True)]
         try:
             columns = self._decoder.decode(b",".join(events))
         except UndecodableError:
             columns = self._decoder.decode_singly(events)
-        _count_gaps(text, found, columns)
-        if found.closed is not None:
+        _count_gaps(text, structure, columns)
+        if structure.closed is not None:
             self.closed = True
-            self._buffer = text[found.closed + 1 :]
+            self._buffer = text[structure.closed + 1 :]
         elif events:
-            self._buffer = text[int(found.ends[-1]) :]
+            self._buffer = text[int(structure.ends[-1]) :]
         return columns
 
-    def _by_seams(self) -> Columns:
+    def _decode_by_seams(self) -> Columns:
+        """Return the columns of the events between seams: brackets are unbalanced."""
         *events, self._buffer = _EVENT_SEAM.split(self._buffer)
         columns = self._decoder.decode_singly(events)
         if not events:
@@ -338,15 +340,15 @@ class EventStream(Generic[Columns]):
             self._buffer = self._buffer[-_LONGEST_SEAM:]
 
 
-def _count_gaps(text: bytes, found: Structure, columns: Counted) -> None:
-    """Count what stands between the events of ``text`` beside one comma."""
-    ends = [0, *found.ends.tolist()]
-    starts = found.starts.tolist()
-    if found.closed is not None:
-        starts.append(found.closed)
+def _count_gaps(text: bytes, structure: Structure, columns: Counted) -> None:
+    """Count text between events other than a comma: malformed events, and repaired commas."""
+    ends = [0, *structure.ends.tolist()]
+    starts = structure.starts.tolist()
+    if structure.closed is not None:
+        starts.append(structure.closed)
     for i, (end, start) in enumerate(zip(ends, starts, strict=False)):
         gap = text[end:start].strip()
-        if gap == b"," or (not gap and (i == 0 or start == found.closed)):
+        if gap == b"," or (not gap and (i == 0 or start == structure.closed)):
             continue
         if gap.strip(b", \t\r\n"):
             columns.events += 1

@@ -186,9 +186,9 @@ _TYPES: Final[dict[str, _Type]] = {"s": pl.Categorical, "r": pl.String}
 
 def _frame(events: str, *left_out: str, **more: _Type) -> dict[str, _Type]:
     """Return the types of the columns of ``events``, without some and with ``more``."""
-    own = COLUMNS[events].items()
-    types = {name: _TYPES.get(kind, pl.Int64) for name, (kind, *_) in own if name not in left_out}
-    return {**types, **more}
+    columns = COLUMNS[events]
+    types = {name: _TYPES.get(kind, pl.Int64) for name, (kind, *_) in columns.items()}
+    return {name: type_ for name, type_ in types.items() if name not in left_out} | more
 
 
 FRAMES: Final[dict[str, dict[str, _Type]]] = {
@@ -294,7 +294,7 @@ ELEMENT_BYTES: Final = {
 
 
 def columns_of(events: list[Event]) -> Columns:
-    """Return the columns of ``events``: those of :func:`columns_from`, field by field."""
+    """Return the columns of ``events``, as :func:`columns_from` returns them."""
     counts = Counter((event.ph, event.cat) for event in events)
     routes = {key: _frame_of(key[0], (key[1] or "").lower()) for key in counts}
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
@@ -302,28 +302,31 @@ def columns_of(events: list[Event]) -> Columns:
     for event in events:
         if (frame := routes[event.ph, event.cat]) is not None:
             frames.setdefault(frame, []).append(event)
-    made = {
-        name: pl.DataFrame({column: _cells(bucket, *how) for column, how in COLUMNS[name].items()})
+    decoded = {
+        name: pl.DataFrame(
+            {column: _cells(bucket, *fields) for column, fields in COLUMNS[name].items()}
+        )
         for name, bucket in frames.items()
     }
-    listed = [Route(*key, routes[key], count) for key, count in counts.items()]
+    counted_routes = [Route(*key, routes[key], count) for key, count in counts.items()]
     texts: list[str | None] = ["", *{event.name for event in events}]
-    columns = columns_from(Scanned(len(events), listed, made, texts))
+    columns = columns_from(Scanned(len(events), counted_routes, decoded, texts))
     for extent in ("grid", "block"):
-        given = [getattr(event.args, extent) for event in frames.get("device", ())]
-        columns.lose(extent, sum(not isinstance(one, list | None) for one in given))
+        values = [getattr(event.args, extent) for event in frames.get("device", ())]
+        columns.lose(extent, sum(not isinstance(value, list | None) for value in values))
     return columns
 
 
-def _cells(events: list[Event], kind: str, first: str, other: str = "") -> pl.Series:
-    """Return one column of ``events``; ``kind`` and fields are those of a scanner's column."""
-    of_args = first in _OF_ARGS
-    owners: Sequence[Event | Args] = [event.args for event in events] if of_args else events
-    values = [getattr(owner, first) for owner in owners]
-    if other:
+def _cells(events: list[Event], kind: str, field: str, older_field: str = "") -> pl.Series:
+    """Return one column of ``events``; ``kind`` and fields are defined by ``scanner.Column``."""
+    owners: Sequence[Event | Args] = events
+    if field in _ARGS_FIELDS:
+        owners = [event.args for event in events]
+    values = [getattr(owner, field) for owner in owners]
+    if older_field:
         absent = (None, ABSENT)
         values = [
-            getattr(owner, other) if value in absent else value
+            getattr(owner, older_field) if value in absent else value
             for owner, value in zip(owners, values, strict=True)
         ]
     match kind:
@@ -345,14 +348,14 @@ def _cells(events: list[Event], kind: str, first: str, other: str = "") -> pl.Se
             )
         case "n":
             return integers([value if isinstance(value, int) else None for value in values])
-    if first in _OF_ANY_TYPE:
+    if field in _FIELDS_OF_ANY_TYPE:
         values = [value if isinstance(value, int | str) else None for value in values]
     return integers(values)
 
 
 _HINTS: Final = get_type_hints(Args)
-_OF_ARGS: Final = frozenset(_HINTS)
-_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if type_ is object)
+_ARGS_FIELDS: Final = frozenset(_HINTS)
+_FIELDS_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if type_ is object)
 
 
 def _frame_of(phase: str, category: str) -> str | None:
@@ -420,7 +423,7 @@ def columns_from(scanned: Scanned) -> Columns:
 
 
 def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame:
-    """Return device rows whose bytes are those of a collective's message where it is recorded."""
+    """Return device rows with the bytes of the message of a collective, where it is recorded."""
     elements = device.select("message_elements", "output_elements")
     if all(column.null_count() == len(column) for column in elements):
         return device.with_columns(pl.col("output_elements").alias("output_bytes"))
@@ -429,7 +432,7 @@ def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame:
         .cast(pl.String)
         .replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
     )
-    # Of messages that do not exist the bytes are not known.
+    # Impossible numbers of elements have no bytes.
     message, output = (
         pl.when(pl.col(name).is_between(0, _LARGEST_MESSAGE)).then(name)
         for name in ("message_elements", "output_elements")
@@ -442,19 +445,20 @@ def _with_message_bytes(device: pl.DataFrame) -> pl.DataFrame:
 
 def _split_ranges(ranges: pl.DataFrame, texts: list[str | None]) -> dict[str, pl.DataFrame]:
     """Return the ranges, with shapes only where c10d wrote them, and host collectives."""
-    found = {"range": ranges}
+    frames = {"range": ranges}
     name = pl.col("name").cast(pl.String)
     if any(text is not None and text.startswith(BACKENDS) for text in texts):
-        of_backend = pl.any_horizontal(name.str.starts_with(backend) for backend in BACKENDS)
-        is_one = (pl.col("category").cast(pl.String) == "user_annotation") & of_backend
-        found["host_collective"] = ranges.filter(is_one)
-        found["range"] = ranges = ranges.filter(~is_one.fill_null(False))
+        has_backend = pl.any_horizontal(name.str.starts_with(backend) for backend in BACKENDS)
+        is_annotation = pl.col("category").cast(pl.String) == "user_annotation"
+        is_collective = is_annotation & has_backend
+        frames["host_collective"] = ranges.filter(is_collective)
+        frames["range"] = ranges = ranges.filter(~is_collective.fill_null(False))
     shapes = ["input_shapes", "input_types"]
     if any(ranges[shape].null_count() < ranges.height for shape in shapes):
-        found["range"] = ranges.with_columns(
+        frames["range"] = ranges.with_columns(
             pl.when(name.str.starts_with(NCCL)).then(pl.col(shapes))
         )
-    return found
+    return frames
 
 
 DECODER: Final = EventDecoder(Event, columns_of)

@@ -68,12 +68,12 @@ def _vendor(entry: dict[str, Any], keys: dict[str, Any]) -> str | None:
             if re.search(pattern, name):
                 return vendor
     runtimes = {"NVIDIA": ("cuda_", "cupti_"), "AMD": ("hip_", "roctracer_")}
-    seen = [
+    vendors = [
         vendor
         for vendor, prefixes in runtimes.items()
         if any(key in keys for key in _VERSIONS if key.startswith(prefixes))
     ]
-    return seen[0] if len(seen) == 1 else None
+    return vendors[0] if len(vendors) == 1 else None
 
 
 def _device(entry: dict[str, Any], vendor: str | None) -> tuple[Any, ...]:
@@ -128,26 +128,24 @@ def process_groups(keys: dict[str, Any]) -> dict[str, tuple[str | None, list[int
         if not isinstance(group, dict):
             continue
         name, ranks, description = (group.get(key) for key in ("pg_name", "ranks", "pg_desc"))
-        if isinstance(name, str) and isinstance(ranks, list) and _are_ranks(ranks):
+        if not isinstance(name, str) or not isinstance(ranks, list):
+            continue
+        if ranks and all(type(rank) is int and 0 <= rank <= _MOST_RANKS for rank in ranks):
             groups[name] = (description if isinstance(description, str) else None, ranks)
     return groups
 
 
-def _are_ranks(values: list[Any]) -> bool:
-    return bool(values) and all(type(one) is int and 0 <= one <= _MOST_RANKS for one in values)
-
-
 def facts(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the versions and recording options in the file."""
-    found: dict[str, Any] = {
+    properties: dict[str, Any] = {
         key: version
         for key in _VERSIONS
         if isinstance(version := keys.get(key), int | float) and abs(version) < 1 << 53
     }
     options = [key for key in _OPTIONS if keys.get(key) in (1, True)]
     if options:
-        found["options"] = options
+        properties["options"] = options
     listed = keys.get("deviceProperties")
     if isinstance(listed, list):
-        found["devices_present"] = len(listed)
-    return found
+        properties["devices_present"] = len(listed)
+    return properties

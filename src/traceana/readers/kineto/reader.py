@@ -60,8 +60,8 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
         ),
         "ranges": ranges(annotated),
     }
-    # Python's calls have ids of their own, which are not read: several of one function can be
-    # within a microsecond.
+    # Several calls of one Python function can begin and end within a microsecond, and their ids are
+    # not read.
     repeats = {"ranges": pl.col("kind").is_in(["python", "module"])}
     tables = {
         name: screen(frame, name, ledger, repeats=repeats.get(name, False))
@@ -80,16 +80,18 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     tables["names"] = names.frame()
     tables["devices"] = properties.devices(keys, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()
-    # Its profiler records any program of the process, such as CuPy's, without operators.
-    of_torch = tables["names"]["name"].cast(pl.String).str.contains("at::native::", literal=True)
+    # torch.profiler also records programs without operators, such as CuPy's.
+    kernel_names = tables["names"]["name"].cast(pl.String)
+    has_torch_kernels = kernel_names.str.contains("at::native::", literal=True).any()
+    schema = keys.get("schemaVersion")
     base = properties.base_ns(keys, first_ns)
     rank, world_size = properties.rank(keys)
     return Trace(
         TraceMeta(
             format="kineto",
-            format_version=_text(keys.get("schemaVersion")),
+            format_version=None if schema is None else str(schema),
             producer="torch.profiler",
-            framework="PyTorch" if ops.height or of_torch.any() else None,
+            framework="PyTorch" if ops.height or has_torch_kernels else None,
             epoch_ns=None if base is None else base + first_ns,
             rank=rank,
             world_size=world_size,
@@ -105,10 +107,6 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop("category").rename({"pid": "process", "tid": "thread"})
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 _KINDS: Final = {
@@ -127,6 +125,18 @@ _NO_STREAM: Final = 0xFFFFFFFF
 # "Memcpy M2D (MEMORY(Unknown) -> DEVICE)": memory that no allocator of the device knows is the
 # host's.
 _COPY: Final = r"^Memcpy ([A-Z])(?:to|2)([A-Z])(?: \(([\w ()]+) -> ([\w ()]+)\))?"
+_DIRECTIONS: Final = (
+    "HtoD",
+    "DtoH",
+    "DtoD",
+    "PtoP",
+    "HtoH",
+    "HtoA",
+    "AtoH",
+    "AtoA",
+    "AtoD",
+    "DtoA",
+)
 
 _MEMORY: Final = {
     "Pageable": "pageable",
@@ -159,6 +169,23 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     null: the ``pid`` of a device row is the number of the device.
     """
     kind = pl.col("category").cast(pl.String).str.to_lowercase().replace_strict(_KINDS)
+    stream = pl.coalesce("stream", "tid")
+    event_stream = pl.col("event_stream")
+    # torch.cuda.graph annotates kernels with the path of their module.
+    annotation = pl.col("annotation").cast(pl.String)
+    module_scope = pl.when(annotation.str.contains(r"^[A-Za-z_][\w.]*$")).then(
+        pl.concat_str(pl.lit(MODULE_SCOPE), annotation)
+    )
+    # Direction and memories of a copy are in its name.
+    copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
+    begin, end = (copy[side].replace("M", "H") for side in (0, 1))
+    direction = pl.concat_str(begin, end, separator="to")
+    copies = pl.DataFrame({"name": device["name"].unique()}).select(
+        "name",
+        pl.when(direction.is_in(_DIRECTIONS)).then(direction).alias("copy_kind"),
+        _memory(copy[2], copy[0]).alias("source_memory"),
+        _memory(copy[3], copy[1]).alias("destination_memory"),
+    )
     frame = device.select(
         pl.col("name"),
         kind.alias("kind"),
@@ -166,9 +193,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "duration",
         pl.coalesce("device", "pid").alias("device"),
         "context",
-        pl.when(pl.coalesce("stream", "tid") != _NO_STREAM)
-        .then(pl.coalesce("stream", "tid"))
-        .alias("stream"),
+        pl.when(stream != _NO_STREAM).then(stream).alias("stream"),
         "correlation",
         "external",
         *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
@@ -177,7 +202,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "bytes",
         "graph_node",
         # -1: the event was recorded before the capture.
-        pl.when((pl.col("event_stream") >= 0) & (pl.col("event_stream") != _NO_STREAM))
+        pl.when((event_stream >= 0) & (event_stream != _NO_STREAM))
         .then("event_stream")
         .alias("event_stream"),
         pl.when(pl.col("event_correlation") > 0).then("event_correlation"),
@@ -186,8 +211,8 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "collective_sequence",
         "peer",
         "output_bytes",
-        _module_scope(pl.col("annotation")),
-    ).join(_copies(device["name"]), on="name", how="left", maintain_order="left")
+        module_scope.cast(pl.Categorical).alias("scope"),
+    ).join(copies, on="name", how="left", maintain_order="left")
     is_copy = pl.col("kind") == "memcpy"
     frame = frame.with_columns(
         pl.when(is_copy).then(pl.col("copy_kind").fill_null("unknown")).alias("copy_kind"),
@@ -195,17 +220,6 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_copy).then("destination_memory").alias("destination_memory"),
     )
     return _with_bytes_of_calls(frame, calls)
-
-
-def _module_scope(annotation: pl.Expr) -> pl.Expr:
-    """Return the path of the module that annotations of a CUDA graph give, as a scope."""
-    text = annotation.cast(pl.String)
-    return (
-        pl.when(text.str.contains(r"^[A-Za-z_][\w.]*$"))
-        .then(pl.concat_str(pl.lit(MODULE_SCOPE), text))
-        .cast(pl.Categorical)
-        .alias("scope")
-    )
 
 
 def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -218,19 +232,19 @@ def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     collectives = names.filter(names.cast(pl.String).str.contains("(?i)nccl"))
     if launches.is_empty() or collectives.is_empty():
         return device
-    known = launches.drop_nulls("external").unique("external", keep="first", maintain_order=True)
+    launches = launches.drop_nulls("external").unique("external", keep="first", maintain_order=True)
     # Collectives are few: the other rows are not copied.
-    found = (
+    launched = (
         device.select("name", "category", "external")
         .with_row_index("row")
         .filter(pl.col("name").is_in(collectives.implode()))
         .filter(pl.col("category").cast(pl.String).str.to_lowercase() == "kernel")
-        .join(known.with_row_index("launch").select("external", "launch"), on="external")
+        .join(launches.with_row_index("launch").select("external", "launch"), on="external")
     )
     none = pl.repeat(None, device.height, dtype=pl.UInt32, eager=True)
-    launch = none.scatter(found["row"], found["launch"])
+    launch = none.scatter(launched["row"], launched["launch"])
     return device.with_columns(
-        pl.coalesce(name, known[name].gather(launch)).alias(name)
+        pl.coalesce(name, launches[name].gather(launch)).alias(name)
         for name in (*_GROUP, "collective_sequence", "peer")
     )
 
@@ -244,24 +258,22 @@ def process_groups(
     that no activity has are in the table, too.
     """
     size = pl.col("group_size").cast(pl.Int32, strict=False)
-    known = activities.filter(
+    with_group = activities.filter(
         pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
     ).select(_GROUP)
-    distinct = known.unique(maintain_order=True).with_row_index("process_group")
+    distinct = with_group.unique(maintain_order=True).with_row_index("process_group")
     row = distinct.with_columns(pl.col("process_group").cast(ROW))
     peer = pl.col("peer").cast(pl.Int32, strict=False)
     if distinct.is_empty():
-        found = activities.with_columns(pl.lit(None, ROW).alias("process_group"), size, peer)
+        numbered = activities.with_columns(pl.lit(None, ROW).alias("process_group"), size, peer)
     else:
-        found = activities.join(
+        numbered = activities.join(
             row, on=_GROUP, how="left", nulls_equal=True, maintain_order="left"
         ).with_columns(size, peer)
-    unlisted = (None, None)
-    rows = [
-        (name, description or also, *_ranks(text, number, ranks), None)
-        for _, name, description, text, number in distinct.iter_rows()
-        for also, ranks in [listed.get(name or "", unlisted)]
-    ]
+    rows = []
+    for _, name, description, text, number in distinct.iter_rows():
+        listed_description, ranks = listed.get(name or "", (None, None))
+        rows.append((name, description or listed_description, *_ranks(text, number, ranks), None))
     used = set(distinct["group_name"])
     rows += [
         (name, description, *_ranks(None, len(ranks), ranks), None)
@@ -269,7 +281,7 @@ def process_groups(
         if name not in used
     ]
     table = pl.DataFrame(rows, schema=TABLES["process_groups"], orient="row")
-    return found.drop("group_name", "group_description", "group_ranks"), table
+    return numbered.drop("group_name", "group_description", "group_ranks"), table
 
 
 def _ranks(
@@ -278,7 +290,7 @@ def _ranks(
     """Return (ranks as JSON text, size) of a group; ranks that contradict its size are left out."""
     ranks = None
     if text is not None and _LISTED.fullmatch(text):
-        ranks = [int(one) for one in re.findall(r"\d+", text)]
+        ranks = [int(number) for number in re.findall(r"\d+", text)]
     elif listed is not None:
         ranks = listed
     fits = size is not None and 0 < size < 2**31
@@ -287,29 +299,12 @@ def _ranks(
     return None, size if fits else None
 
 
-def _copies(names: pl.Series) -> pl.DataFrame:
-    """Return direction and memories of the distinct ``names``."""
-    copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
-    return pl.DataFrame({"name": names.unique()}).select(
-        "name",
-        _direction(copy).alias("copy_kind"),
-        _memory(copy[2], copy[0]).alias("source_memory"),
-        _memory(copy[3], copy[1]).alias("destination_memory"),
-    )
-
-
-def _direction(copy: pl.expr.struct.ExprStructNameSpace) -> pl.Expr:
-    sides = (copy[side].replace("M", "H") for side in (0, 1))
-    both = pl.concat_str(sides, separator="to")
-    known = ["HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA"]
-    return pl.when(both.is_in(known)).then(both)
-
-
 def _memory(word: pl.Expr, side: pl.Expr) -> pl.Expr:
-    known = word.replace_strict(_MEMORY, default=None, return_dtype=pl.String)
+    """Return the kind of memory for its printed ``word``, else for the ``side`` of the copy."""
+    kind = word.replace_strict(_MEMORY, default=None, return_dtype=pl.String)
     return (
-        pl.when(known.is_not_null())
-        .then(known)
+        pl.when(kind.is_not_null())
+        .then(kind)
         .when(side.is_in(["D", "P"]))
         .then(pl.lit("device"))
         .otherwise(pl.lit("unknown"))
@@ -317,6 +312,7 @@ def _memory(word: pl.Expr, side: pl.Expr) -> pl.Expr:
 
 
 def _with_bytes_of_calls(frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return activities with the bytes of the launching call for copies without their own."""
     without_bytes = (pl.col("kind").is_in(["memcpy", "memset"])) & pl.col("bytes").is_null()
     if not frame.select(without_bytes.any()).item():
         return frame

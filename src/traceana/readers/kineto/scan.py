@@ -34,7 +34,7 @@ _RULES: Final = [
 
 
 class ScanningDecoder(EventDecoder[Event, Columns]):
-    """Decodes by the scanner, and what it refuses as :class:`EventDecoder` does."""
+    """Decodes with the scanner, and text that it refuses with :class:`EventDecoder`."""
 
     threads = 2
     # No objects are made of the events, and columns cost by their number.
@@ -58,8 +58,8 @@ class ScanningDecoder(EventDecoder[Event, Columns]):
 
     def scanned(self, text: bytes, stop: int) -> Columns | None:
         """Return the columns of ``text[:stop]``; None where the decoder in Python has to."""
-        found = self._scanner.scan(text, stop)
-        return None if found is None else columns_from(found)
+        scanned = self._scanner.scan(text, stop)
+        return None if scanned is None else columns_from(scanned)
 
 
 DECODER: Final = ScanningDecoder() if COMPILED else decode.DECODER

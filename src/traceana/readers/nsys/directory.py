@@ -45,11 +45,11 @@ class TableDirectory:
     def __init__(self, path: Path) -> None:
         """List the tables in ``path``; other files are ignored."""
         self.path = path
-        found = [file for file in sorted(path.iterdir()) if file.suffix in (_PARQUET, _ARROW)]
-        self._files = {file.stem: file for file in found if file.is_file()}
+        entries = [file for file in sorted(path.iterdir()) if file.suffix in (_PARQUET, _ARROW)]
+        self._files = {file.stem: file for file in entries if file.is_file()}
         self._ends: dict[str, End] = {}
         self._trial: subprocess.Popen[str] | None = None
-        self._not_files = [file.name for file in found if not file.is_file()]
+        self._not_files = [file.name for file in entries if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
     @cached_property
@@ -99,14 +99,14 @@ class TableDirectory:
             for column in query.columns.values()
             for name in (column.columns if isinstance(column, Integer) else [column.column])
         }
-        known = [name for name in present if name in wanted]
+        stored = [name for name in present if name in wanted]
         # Where the query has no column in the file, one is read for the number of rows.
-        raw = self._frame(query.table, known or list(present[:1]))
-        listed = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
+        raw = self._frame(query.table, stored or list(present[:1]))
+        expressions = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
         pages = []
         for page in raw.iter_slices(PAGE_ROWS):
             with _damage(self._files[query.table]):
-                selected = page.select(listed)
+                selected = page.select(expressions)
             pages.append(query.shape(selected))
         return pl.concat(pages) if pages else query.nothing()
 
@@ -165,8 +165,8 @@ def _damage(file: Path) -> Iterator[None]:
         with quiet_panics():
             yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        what = (str(error) or type(error).__name__).splitlines()[0]
-        raise CorruptError(f"{file} is damaged ({what}): export it again") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise CorruptError(f"{file} is damaged ({reason}): export it again") from error
 
 
 def _expression(column: Integer | Bytes, schema: pl.Schema) -> pl.Expr:
@@ -175,15 +175,15 @@ def _expression(column: Integer | Bytes, schema: pl.Schema) -> pl.Expr:
             return pl.repeat(b"", pl.len(), dtype=pl.Binary)
         # A dictionary's labels become text again.
         return pl.col(column.column).cast(pl.String).cast(pl.Binary).fill_null(b"")
-    numbers = [_int64(name, schema[name]) for name in column.columns if name in schema]
-    return pl.coalesce(numbers) if numbers else pl.repeat(None, pl.len(), dtype=pl.Int64)
-
-
-def _int64(name: str, dtype: pl.DataType) -> pl.Expr:
     # SQLite has no unsigned integers: the same bits, as in its exports.
-    if dtype == pl.UInt64:
-        return pl.col(name).reinterpret(signed=True)
-    return pl.col(name).cast(pl.Int64, strict=False)
+    numbers = [
+        pl.col(name).reinterpret(signed=True)
+        if schema[name] == pl.UInt64
+        else pl.col(name).cast(pl.Int64, strict=False)
+        for name in column.columns
+        if name in schema
+    ]
+    return pl.coalesce(numbers) if numbers else pl.repeat(None, pl.len(), dtype=pl.Int64)
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -228,17 +228,17 @@ def check_lengths(file: Path) -> End:
         while at < size:
             stream.seek(at)
             # Enough for the message of most tables.
-            some = stream.read(_AHEAD)
-            begin = 8 if some[:4] == _CONTINUATION else 4
-            (length,) = struct.unpack("<i", some[begin - 4 : begin].ljust(4, b"\0"))
+            content = stream.read(_AHEAD)
+            begin = 8 if content[:4] == _CONTINUATION else 4
+            (length,) = struct.unpack("<i", content[begin - 4 : begin].ljust(4, b"\0"))
             if length == 0:
                 return End.MARK if at + begin >= size else End.DATA
             if not 0 < length <= size - at - begin:
                 raise ValueError("a message is longer than the file")
-            if len(some) < begin + length:
-                some += stream.read(begin + length - len(some))
+            if len(content) < begin + length:
+                content += stream.read(begin + length - len(content))
             try:
-                body = _body_length(some[begin : begin + length], size - at - begin - length)
+                body = _body_length(content[begin : begin + length], size - at - begin - length)
             except struct.error as error:
                 raise ValueError("a message cannot be decoded") from error
             at += begin + length + body
@@ -259,21 +259,17 @@ def _body_length(message: bytes, left: int) -> int:
         if kind == _DICTIONARY_BATCH and (data := _field(message, batch, _DATA)):
             batch = data + _u32(message, data)
         if kind in (_DICTIONARY_BATCH, _RECORD_BATCH):
-            _check_batch(message, batch, body)
+            place = _field(message, batch, _LENGTH)
+            lengths = [_i64(message, place)] if place else []
+            lengths += _pairs(message, batch, _NODES)[::2]
+            # Columns of nulls have rows without a byte.
+            if body and any(not 0 <= length <= _MOST_BITS * body for length in lengths):
+                raise ValueError("a batch has more rows than bits")
+            buffers = _pairs(message, batch, _BUFFERS)
+            for at, size in zip(buffers[::2], buffers[1::2], strict=True):
+                if not 0 <= at <= at + size <= body:
+                    raise ValueError("a buffer is outside its body")
     return body
-
-
-def _check_batch(message: bytes, batch: int, body: int) -> None:
-    place = _field(message, batch, _LENGTH)
-    lengths = [_i64(message, place)] if place else []
-    lengths += _pairs(message, batch, _NODES)[::2]
-    buffers = _pairs(message, batch, _BUFFERS)
-    # Columns of nulls have rows without a byte.
-    if body and any(not 0 <= length <= _MOST_BITS * body for length in lengths):
-        raise ValueError("a batch has more rows than bits")
-    offsets, sizes = buffers[::2], buffers[1::2]
-    if any(not 0 <= at <= at + size <= body for at, size in zip(offsets, sizes, strict=True)):
-        raise ValueError("a buffer is outside its body")
 
 
 def _pairs(message: bytes, table: int, number: int) -> tuple[int, ...]:

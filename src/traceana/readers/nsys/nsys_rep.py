@@ -101,12 +101,12 @@ def _export(report: Path, target: Path, progress: Progress) -> None:
 
 def _import(stream: Path, report: Path, progress: Progress) -> None:
     name = "QdstrmImporter"
-    found = [shutil.which(name)]
+    importers = [shutil.which(name)]
     if nsys := shutil.which("nsys"):
         # nsys is in bin or target-…, its importer in host-…, of the same installation.
         home = Path(nsys).resolve().parents[1]
-        found += [str(path) for path in sorted(home.glob(f"host-*/{name}"))]
-    importer = next((path for path in found if path), None)
+        importers += [str(path) for path in sorted(home.glob(f"host-*/{name}"))]
+    importer = next((path for path in importers if path), None)
     if importer is None:
         shown = shlex.join([name, "--input-file", str(stream)])
         raise MissingDependencyError(
@@ -180,18 +180,18 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     ``CannotWriteError``.
     """
     facts = source.stat()
-    of_path = _digest(os.fsencode(source.resolve()))
-    of_content = _digest(f"{facts.st_size} {facts.st_mtime_ns}".encode())
-    target = cache.folder("nsys") / f"{of_path}-{of_content}.sqlite"
+    path_digest = _digest(os.fsencode(source.resolve()))
+    version_digest = _digest(f"{facts.st_size} {facts.st_mtime_ns}".encode())
+    target = cache.folder("nsys") / f"{path_digest}-{version_digest}.sqlite"
     if target.is_file():
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as scratch:
-            made = Path(scratch) / "export.sqlite"
-            make(made)
-            made.replace(target)
-        for old in target.parent.glob(f"{of_path}-*.sqlite"):
+            export = Path(scratch) / "export.sqlite"
+            make(export)
+            export.replace(target)
+        for old in target.parent.glob(f"{path_digest}-*.sqlite"):
             if old != target:
                 old.unlink(missing_ok=True)
     except OSError as error:

@@ -138,8 +138,10 @@ def _name_calls(export: Export, table: str, frame: pl.DataFrame) -> pl.DataFrame
     the ledger counts those rows.
     """
     classes = {67: _BACKTRACE, **file_names(export.source, "ENUM_NSYS_EVENT_CLASS")}
-    again = pl.col("type").is_in([number for number, name in classes.items() if name == _BACKTRACE])
-    calls = frame.filter(again.not_().fill_null(value=True)).drop("type")
+    is_backtrace = pl.col("type").is_in(
+        [number for number, name in classes.items() if name == _BACKTRACE]
+    )
+    calls = frame.filter(is_backtrace.not_().fill_null(value=True)).drop("type")
     repeated, detail = frame.height - calls.height, f"{table}: CUDA backtrace rows"
     export.ledger.add("unknown_category", repeated, table="calls", detail=detail)
     names = export.texts.of(calls["name"])
@@ -191,8 +193,8 @@ def _nvtx_ranges(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.col("type").replace_strict(kinds, default=None, return_dtype=pl.String))
         .alias("kind"),
     )
-    others = events.filter(pl.col("kind").is_null()).group_by("type").len().sort("type")
-    for number, count in others.iter_rows():
+    not_ranges = events.filter(pl.col("kind").is_null()).group_by("type").len().sort("type")
+    for number, count in not_ranges.iter_rows():
         name = types.get(number, f"type {number}")
         reason = "metadata" if name in kind_of else "unknown_category"
         export.ledger.add(reason, count, table="ranges", detail=f"{_NVTX}: {name}")
@@ -228,19 +230,19 @@ def _with_events(export: Export, syncs: pl.DataFrame) -> pl.DataFrame:
     """
     recorded = export.frames.pop(_EVENTS.table, _EVENTS.nothing())
     keys = ["process", "event_sync"]
-    found = ("event_context", "event_stream", "event_correlation")
-    on_stream = (pl.col("event_stream") >= 0) & (pl.col("event_stream") != NO_STREAM)
-    known = recorded.filter(on_stream & (pl.col("event_correlation") > 0))
-    known = known.sort("event_correlation")
-    numbered = known.filter(pl.col("event_sync") > 0).unique(keys, keep="last")
+    columns = ("event_context", "event_stream", "event_correlation")
+    has_stream = (pl.col("event_stream") >= 0) & (pl.col("event_stream") != NO_STREAM)
+    records = recorded.filter(has_stream & (pl.col("event_correlation") > 0))
+    records = records.sort("event_correlation")
+    numbered = records.filter(pl.col("event_sync") > 0).unique(keys, keep="last")
     numbered_waits = syncs.join(
-        numbered.select(*keys, *found), on=keys, how="left", maintain_order="left"
+        numbered.select(*keys, *columns), on=keys, how="left", maintain_order="left"
     )
     last = (
         syncs.with_row_index("row")
         .sort("correlation", nulls_last=True)
         .join_asof(
-            known.select("process", "event", *found),
+            records.select("process", "event", *columns),
             left_on="correlation",
             right_on="event_correlation",
             by=["process", "event"],
@@ -251,10 +253,11 @@ def _with_events(export: Export, syncs: pl.DataFrame) -> pl.DataFrame:
         .sort("row")
     )
     counted = pl.col("event_sync").fill_null(0) > 0
-    met = {name: pl.when(counted).then(pl.col(name)).otherwise(last[name]) for name in found}
-    here = met["event_context"] == pl.col("context")
+    event = {name: pl.when(counted).then(pl.col(name)).otherwise(last[name]) for name in columns}
+    same_context = event["event_context"] == pl.col("context")
     return numbered_waits.with_columns(
-        pl.when(here).then(met[name]).alias(name) for name in ("event_stream", "event_correlation")
+        pl.when(same_context).then(event[name]).alias(name)
+        for name in ("event_stream", "event_correlation")
     )
 
 
@@ -271,12 +274,18 @@ def _complete_activities(export: Export, activities: pl.DataFrame) -> pl.DataFra
         nodes = nodes.rename({"thread": "capture_thread"}).with_columns(nonzero("original"))
         is_copy = pl.col("original").is_not_null()
         originals = nodes.filter(~is_copy).unique(key, keep="none").drop("original")
-        above = nodes.filter(is_copy).select(*key, "original").unique().unique(key, keep="none")
+        original_of = (
+            nodes.filter(is_copy).select(*key, "original").unique().unique(key, keep="none")
+        )
         wanted = activities.select(*key).unique().drop_nulls().with_columns(at="graph_node")
         # A graph that was cloned has copies of copies.
         for _ in range(_DEEPEST_COPY):
             climbed = wanted.join(
-                above, left_on=["process", "at"], right_on=key, how="left", maintain_order="left"
+                original_of,
+                left_on=["process", "at"],
+                right_on=key,
+                how="left",
+                maintain_order="left",
             )
             if climbed["original"].is_null().all():
                 break

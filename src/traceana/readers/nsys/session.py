@@ -106,8 +106,8 @@ def count_lost(export: Export) -> None:
     """
     for _, text in _messages(export.source):
         if _LOSS.search(text):
-            found = _LOST_COUNT.search(text)
-            count = int(next(g for g in found.groups() if g)) if found else 1
+            match = _LOST_COUNT.search(text)
+            count = int(next(number for number in match.groups() if number)) if match else 1
             export.ledger.add("dropped_by_profiler", count, table="-", kept=True, detail=text)
 
 
@@ -125,11 +125,11 @@ def _messages(source: TableSource) -> list[tuple[int, str]]:
 def describe_devices(export: Export) -> Iterator[dict[str, Any]]:
     """Return rows of ``devices`` with the numbers that :func:`on_physical_devices` gives."""
     gpus = [row for table in _GPUS for row in export.source.records(table)]
-    by_id = {as_int(gpu.get("id")): gpu for gpu in gpus}
+    gpu_of_id = {as_int(gpu.get("id")): gpu for gpu in gpus}
     cuda, ambiguous = _cuda_devices(export.source)
-    numbered = [(number, by_id[gpu]) for _, number, gpu in cuda.rows() if gpu in by_id]
+    numbered = [(number, gpu_of_id[gpu]) for _, number, gpu in cuda.rows() if gpu in gpu_of_id]
     if ambiguous:
-        numbered = list(by_id.items())
+        numbered = list(gpu_of_id.items())
     elif not numbered:
         # The oldest exports number the GPUs as CUDA does.
         keys = ("cuDevice", "deviceId", "id")
@@ -140,8 +140,8 @@ def describe_devices(export: Export) -> Iterator[dict[str, Any]]:
     for number, gpu in numbered:
         name = gpu.get("name")
         bandwidth = fact(gpu, "bandwidth_bytes_per_s", "memoryBandwidth")
-        known = name if isinstance(name, str) and name else None
-        yield cuda_device(gpu, number, known, bandwidth)
+        text = name if isinstance(name, str) and name else None
+        yield cuda_device(gpu, number, text, bandwidth)
 
 
 def _cuda_devices(source: TableSource) -> tuple[pl.DataFrame, bool]:
@@ -152,13 +152,14 @@ def _cuda_devices(source: TableSource) -> tuple[pl.DataFrame, bool]:
     keys = {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
     records = source.records("TARGET_INFO_CUDA_DEVICE")
     rows = [[as_int(row.get(key)) for key in keys.values()] for row in records]
-    found = (
+    devices = (
         pl.DataFrame(rows, schema=dict.fromkeys(keys, pl.Int64), orient="row")
         .with_columns(pl.col("device", "gpu").cast(ACTIVITIES["device"], strict=False))
         .drop_nulls(["device", "gpu"])
         .unique(["process", "device"], keep="first", maintain_order=True)
     )
-    return found, found.select("device", "gpu").unique()["device"].is_duplicated().any()
+    numbers = devices.select("device", "gpu").unique()["device"]
+    return devices, numbers.is_duplicated().any()
 
 
 def on_physical_devices(source: TableSource, activities: pl.DataFrame) -> pl.DataFrame:

@@ -105,8 +105,10 @@ def _split_owner(page: pl.DataFrame) -> pl.DataFrame:
 def _select_copies(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
     """Return the copies among the records of unified memory; the ledger counts the others."""
     copies = frame.filter(pl.col("code").is_in(list(_TRANSFERS)))
-    others = frame.height - copies.height
-    export.ledger.add("counter", others, table="-", detail=f"{_UNIFIED}: faults and hints")
+    faults_and_hints = frame.height - copies.height
+    export.ledger.add(
+        "counter", faults_and_hints, table="-", detail=f"{_UNIFIED}: faults and hints"
+    )
     # The record has two processors: that of the GPU is the device.
     device = pl.when(pl.col("code") == _TO_DEVICE).then("to").otherwise("from")
     managed = pl.lit(_MANAGED, pl.Int32)
@@ -119,7 +121,8 @@ def _select_copies(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def _call_names(api: str) -> pl.DataFrame:
-    """Return the names of the calls by number; ``tools/cupti_call_names.py`` writes the file."""
+    """Return the names of the calls of ``api`` by number, as ``tools/cupti_call_names.py`` writes
+    them."""
     text = (files("traceana.readers.nvprof") / "calls.tsv").read_bytes()
     calls = pl.read_csv(text, separator="\t").filter(pl.col("api") == api)
     names = without_symbol_version(calls["name"]).cast(pl.Categorical)
@@ -130,9 +133,9 @@ def _name_calls(_export: Export, table: str, frame: pl.DataFrame) -> pl.DataFram
     """Return the calls with the names of their numbers; one that is not in CUDA 12.9 becomes
     ``runtime call 9999``."""
     api = table.removeprefix(CUPTI).lower()
-    by_number = frame.join(_call_names(api), on="code", how="left", maintain_order="left")
+    named = frame.join(_call_names(api), on="code", how="left", maintain_order="left")
     unknown = pl.format(f"{api} call {{}}", pl.col("code")).cast(pl.Categorical)
-    return by_number.with_columns(pl.coalesce("name", unknown).alias("name")).drop("code")
+    return named.with_columns(pl.coalesce("name", unknown).alias("name")).drop("code")
 
 
 def _nvtx_ranges(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
@@ -158,11 +161,14 @@ def _nvtx_ranges(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
         nulls_equal=True,
         maintain_order="left",
     )
-    met = ends.join(starts, on=["id", "nth"], how="semi", nulls_equal=True).height
+    paired_ends = ends.join(starts, on=["id", "nth"], how="semi", nulls_equal=True).height
     ledger = export.ledger
-    ledger.add("range_end", met, table="ranges", detail=_MARKER)
+    ledger.add("range_end", paired_ends, table="ranges", detail=_MARKER)
     ledger.add(
-        "missing_time", ends.height - met, table="ranges", detail=f"{_MARKER}: ends without a start"
+        "missing_time",
+        ends.height - paired_ends,
+        table="ranges",
+        detail=f"{_MARKER}: ends without a start",
     )
     ledger.add(
         "unknown_category",
@@ -181,11 +187,11 @@ def _nvtx_ranges(export: Export, frame: pl.DataFrame) -> pl.DataFrame:
         duration=end - pl.col("start"),
     )
     instants = marks.with_columns(kind=pl.lit("mark"), duration=pl.lit(0, pl.Int64))
-    found = pl.concat([spans, instants], how="diagonal")
-    text, domain = (export.texts.of(found[column]) for column in ("name", "domain"))
+    ranges = pl.concat([spans, instants], how="diagonal")
+    text, domain = (export.texts.of(ranges[column]) for column in ("name", "domain"))
     ledger.add("unnamed", text.null_count(), table="ranges", kept=True, detail=_MARKER)
-    found = found.with_columns(text.alias("text"), domain.alias("domain"))
-    return found.select("text", "kind", "domain", "process", "thread", "start", "duration")
+    ranges = ranges.with_columns(text.alias("text"), domain.alias("domain"))
+    return ranges.select("text", "kind", "domain", "process", "thread", "start", "duration")
 
 
 def _unread_reason(table: str) -> str | None:

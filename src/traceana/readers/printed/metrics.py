@@ -41,26 +41,26 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    found = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
-    if not found.kernels:
+    measured = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
+    if not measured.kernels:
         raise NotATraceError(
             f"{path} is output of nvprof without measured kernels: check the metrics and the "
             "kernel filter"
         )
     ledger = Ledger()
-    ledger.add("malformed", found.malformed, table="counters", kept=True, detail="rows cut")
+    ledger.add("malformed", measured.malformed, table="counters", kept=True, detail="rows cut")
     ledger.add(
-        "lost_field", found.lost, table="counters", kept=True, detail="values without a number"
+        "lost_field", measured.lost, table="counters", kept=True, detail="values without a number"
     )
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     ledger.add("truncated", int(source.truncated), table="-", kept=True)
-    rows = [_row(*key, values) for key, values in found.kernels.items()]
+    rows = [_row(*key, values) for key, values in measured.kernels.items()]
     frame = pl.DataFrame(rows, schema={**COUNTERS}, orient="row")
     plain = demangle(frame["name"].unique())
     plain.count_failures(ledger)
     counters = frame.with_columns(pl.col("name").replace(plain.names))
-    unread = [name for name in found.metrics if name not in _COLUMNS]
-    properties: dict[str, Any] = {"metric_rows": found.rows}
+    unread = [name for name in measured.metrics if name not in _COLUMNS]
+    properties: dict[str, Any] = {"metric_rows": measured.rows}
     if unread:
         properties["metrics_not_read"] = unread[:_MOST_UNREAD]
     meta = TraceMeta(
@@ -75,7 +75,7 @@ def read(path: Path, progress: Progress) -> Trace:
     )
     names = counters.select(pl.col("name").unique(maintain_order=True))
     devices = pl.DataFrame(
-        [(number, name, "NVIDIA") for number, name in sorted(found.devices.items())],
+        [(number, name, "NVIDIA") for number, name in sorted(measured.devices.items())],
         {"device": pl.Int32, "name": pl.String, "vendor": pl.String},
         orient="row",
     )
@@ -87,7 +87,7 @@ def read(path: Path, progress: Progress) -> Trace:
     )
 
 
-class _Found:
+class _Measurements:
     """The values of kernels by device and name, the devices, and the metrics, in order."""
 
     def __init__(self) -> None:
@@ -95,63 +95,79 @@ class _Found:
         self.devices: dict[int, str] = {}
         self.metrics: dict[str, None] = {}
         self.rows = self.malformed = self.lost = 0
+        self._device: int | None = None
+        self._kernel = ""
+
+    def take_csv_row(self, line: str, titles: list[str]) -> None:
+        """Add the value in a row of CSV, which has device and kernel too."""
+        cells = split_csv(line) or [line if line.startswith("Device ") else ""]
+        if (device := _DEVICE.fullmatch(cells[0])) is None:
+            return
+        self._begin_device(device)
+        row = joined(cells, len(titles), titles.index("Kernel"))
+        values = dict(zip(titles, row or [], strict=False))
+        self._kernel = values.get("Kernel", "")
+        metric = values.get("Metric Name") or values.get("Event Name") or ""
+        self._add(metric, values.get("Invocations", ""), values.get("Avg", ""))
+
+    def take_line(self, line: str) -> None:
+        """Take a line of a table in columns: a device, a kernel, or the value of a metric."""
+        if line.startswith("Device ") and (device := _DEVICE.fullmatch(line)):
+            self._begin_device(device)
+        elif line.startswith(_KERNEL):
+            self._kernel = line.removeprefix(_KERNEL).strip()
+        elif row := _ROW.fullmatch(line):
+            invocations, metric, rest = row.groups()
+            # A metric has a description before least, most and mean; an event has none.
+            cells = re.split(r"\s{2,}", rest)
+            numbers = [cell for cell in cells if _NUMBER.match(cell) or _LEVEL.fullmatch(cell)]
+            if len(numbers) >= 3 and self._kernel:
+                self._add(metric, invocations, mean=numbers[2])
+            else:
+                self.malformed += 1
+
+    def _begin_device(self, device: re.Match[str]) -> None:
+        number = int(device[2])
+        self._device = number if number < 1 << 31 else None
+        if self._device is not None:
+            self.devices[self._device] = device[1]
+
+    def _add(self, metric: str, invocations: str, mean: str) -> None:
+        """Add the value of a metric for the launches of the kernel."""
+        if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
+            self.malformed += 1
+            return
+        self.rows += 1
+        self.metrics[metric] = None
+        columns = self.kernels.setdefault((self._device, self._kernel), {})
+        launches = min(int(invocations), _MOST_LAUNCHES)
+        columns["launches"] = max(columns.get("launches", 0), launches)
+        if metric not in _COLUMNS:
+            return
+        column, factor = _COLUMNS[metric]
+        printed = _NUMBER.fullmatch(mean.strip())
+        value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
+        if 0 <= value < _LARGEST:
+            columns.setdefault(column, value)
+        else:
+            self.lost += 1
 
 
-def _measured(lines: pl.Series) -> _Found:
-    """Return what the tables in ``lines`` hold. CSV has device and kernel in each row, a table in
-    columns has them in lines of their own, above their metrics."""
-    found = _Found()
-    device, kernel = None, ""
+def _measured(lines: pl.Series) -> _Measurements:
+    """Return the measurements in the tables of ``lines``."""
+    measured = _Measurements()
     for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
-        header = split_csv(table.header) if "," in table.header else []
-        if header and not {"Kernel", "Invocations"} <= {*header}:
+        titles = split_csv(table.header) if "," in table.header else []
+        if titles and not {"Kernel", "Invocations"} <= {*titles}:
             continue
         for line in table.rows:
             if _END.match(line):
                 break
-            cells = split_csv(line) if header else []
-            named = cells[0] if cells else line if line.startswith("Device ") else ""
-            if match := _DEVICE.fullmatch(named):
-                number = int(match[2])
-                device = number if number < 1 << 31 else None
-                if device is not None:
-                    found.devices[device] = match[1]
-            if header and match:
-                row = joined(cells, len(header), header.index("Kernel"))
-                values = dict(zip(header, row or [], strict=False))
-                kernel = values.get("Kernel", "")
-                metric = values.get("Metric Name") or values.get("Event Name") or ""
-                invocations, mean = values.get("Invocations", ""), values.get("Avg", "")
-            elif header or match:
-                continue
-            elif line.startswith(_KERNEL):
-                kernel = line.removeprefix(_KERNEL).strip()
-                continue
-            elif match := _ROW.fullmatch(line):
-                # A metric has a description before least, most and mean; an event has none.
-                parts = re.split(r"\s{2,}", match[3])
-                numbers = [c for c in parts if _NUMBER.match(c) or _LEVEL.fullmatch(c)]
-                whole = len(numbers) >= 3 and kernel
-                invocations, metric, mean = match[1], match[2], numbers[2] if whole else ""
-                metric = metric if whole else ""
+            if titles:
+                measured.take_csv_row(line, titles)
             else:
-                continue
-            if not (invocations.isdecimal() and len(invocations) <= 12 and metric):
-                found.malformed += 1
-                continue
-            found.rows += 1
-            found.metrics[metric] = None
-            known = found.kernels.setdefault((device, kernel), {})
-            known["launches"] = max(known.get("launches", 0), min(int(invocations), _MOST_LAUNCHES))
-            if metric in _COLUMNS:
-                column, factor = _COLUMNS[metric]
-                printed = _NUMBER.fullmatch(mean.strip())
-                value = float(printed[1].replace(",", ".")) * int(factor) if printed else -1.0
-                if 0 <= value < _LARGEST:
-                    known.setdefault(column, value)
-                else:
-                    found.lost += 1
-    return found
+                measured.take_line(line)
+    return measured
 
 
 def _row(device: int | None, name: str, values: _Values) -> _Values:

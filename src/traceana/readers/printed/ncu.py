@@ -84,9 +84,9 @@ def read(path: Path, progress: Progress) -> Trace:
         ledger.add("several_reports", len(parts), table="counters", kept=True)
     tables, events, unread = [], 0, []
     for part in parts:
-        launches, of_part = _launches(part, ledger)
+        launches, unread_in_part = _launches(part, ledger)
         tables.append(launches.filter(pl.all_horizontal(pl.col("launch", "name").is_not_null())))
-        unread += of_part
+        unread += unread_in_part
         # On the page `details`, a row is a metric of a launch.
         lost = 0 if _VALUE in part.cells.columns else part.malformed
         events += launches.height + lost
@@ -99,7 +99,7 @@ def read(path: Path, progress: Progress) -> Trace:
     truncated = source.truncated or any(part.truncated for part in parts)
     ledger.add("truncated", int(truncated), table="counters", kept=True)
     messages = list(dict.fromkeys(_MESSAGE.findall(content)))[:_MOST_MESSAGES]
-    found = {
+    properties = {
         "metrics_not_read": list(dict.fromkeys(unread))[:_MOST_UNREAD],
         "counters_messages": [
             f"{kind.decode().lower()}: {text[:_LONGEST_MESSAGE].decode(errors='replace')}"
@@ -114,7 +114,7 @@ def read(path: Path, progress: Progress) -> Trace:
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
         events=events,
-        properties={name: values for name, values in found.items() if values},
+        properties={name: values for name, values in properties.items() if values},
     )
     measured = whole.select(pl.col("name").unique(maintain_order=True))
     return Trace(meta, Tables({"counters": whole, "names": measured, "ledger": ledger.frame()}))
@@ -138,7 +138,7 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]
     Rows of the page ``details`` end behind the metric's value; some of advice have one cell more
     than the header. Rows before the first header are lost.
     """
-    found = []
+    tables = []
     for number, table in enumerate(find_tables(lines, f"^{NCU_HEADER}")):
         titles = distinct(split_csv(table.header, strict=True))
         if not titles:
@@ -162,19 +162,19 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]
         if table.is_last and not ended and len(table.rows):
             truncated = is_piece[-1] or (is_part[-1] and lost[-1])
         malformed += int(is_piece.sum()) + int(lost.sum()) - truncated
-        found.append(_Rows(cells, malformed, truncated))
+        tables.append(_Rows(cells, malformed, truncated))
         not_utf8 = int(rows.str.contains("\ufffd", literal=True).sum())
         ledger.add("damaged", not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
         zeros = int("\0" in table.header)
         ledger.add("damaged", zeros, table="counters", kept=True, detail=_BROKEN_HEADER)
-    return found
+    return tables
 
 
 def _whole_rows(lines: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """Return the rows in ``lines``, each as one line, which lines are parts of them, and which
-    others have quotes or zero bytes: pieces of damaged rows.
+    """Join the lines of each row; return the rows, a mask of their lines, and a mask of fragments.
 
-    A row begins with the number of a launch; a cell of advice may have ends of lines.
+    A row begins with the number of a launch; a cell of advice may have ends of lines. Fragments are
+    other lines with quotes or zero bytes, from damaged rows.
     """
     begins, quotes = lines.str.contains(_ROW), lines.str.count_matches('"', literal=True)
     is_piece = (quotes > 0) | lines.str.contains("\0", literal=True)
@@ -194,13 +194,13 @@ def _launches(table: _Rows, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
     cells = table.cells
     if {_METRIC, _UNIT, _VALUE} <= {*cells.columns}:
         complete = not (table.malformed or table.truncated)
-        launches, found, unread = _details(cells, ledger, complete=complete)
+        launches, metrics, unread = _details(cells, ledger, complete=complete)
     else:
-        launches, found, unread = _raw(cells, ledger)
+        launches, metrics, unread = _raw(cells, ledger)
     facts = [column for column in _NUMBERS if _NUMBERS[column] in launches.columns]
     sizes = [what for what in _SIZES if _SIZES[what] in launches.columns]
     plain = demangle(launches[_NAME].drop_nulls().unique())
-    values = launches.with_columns(combined(found))
+    values = launches.with_columns(combined(metrics))
     counters = values.select(
         *(
             pl.col(_NUMBERS[column]).cast(COUNTERS[column], strict=False).alias(column)
@@ -225,20 +225,20 @@ def _launches(table: _Rows, ledger: Ledger) -> tuple[pl.DataFrame, list[str]]:
     return counters, unread
 
 
-Found = tuple[pl.DataFrame, dict[str, list[str]], list[str]]
+Measured = tuple[pl.DataFrame, dict[str, list[str]], list[str]]
 """Launches with facts as text and known metrics in base units as float64, the metrics of each
 column of ``counters``, metrics without a column."""
 
 
-def _raw(cells: pl.DataFrame, ledger: Ledger) -> Found:
+def _raw(cells: pl.DataFrame, ledger: Ledger) -> Measured:
     """Read the page ``raw``: a column per metric, and a first row of units."""
     named = [c for c in cells.columns if c not in _FACTS and _NVTX not in c]
     row = cells.filter(pl.col(_ID) == "").head(1)
     # Without a row of units, no value can be read.
     units = {name: row[name][0] if row.height else "" for name in named}
     factors = {name: factor(units[name]) if row.height else None for name in named}
-    found = known(name for name in named if factors[name] is not None)
-    used = {name for names in found.values() for name in names}
+    metrics = metrics_by_column(name for name in named if factors[name] is not None)
+    used = {name for names in metrics.values() for name in names}
     # A column without a unit may be text.
     marks = [decimal_mark(cells[n]) for n in named if units[n] and factors[n] is not None]
     mark = "," if "," in marks else "."
@@ -246,13 +246,13 @@ def _raw(cells: pl.DataFrame, ledger: Ledger) -> Found:
     launches = rows.with_columns(
         numbers(pl.col(name), mark) * factors[name] for name in sorted(used)
     )
-    for name in sorted(name for names in known(named).values() for name in names):
+    for name in sorted(name for names in metrics_by_column(named).values() for name in names):
         values = launches[name] if name in used else pl.repeat(None, rows.height, eager=True)
         _count_unread(rows[name], values, name, ledger)
-    return launches, found, [name for name in named if name not in used]
+    return launches, metrics, [name for name in named if name not in used]
 
 
-def _details(cells: pl.DataFrame, ledger: Ledger, *, complete: bool) -> Found:
+def _details(cells: pl.DataFrame, ledger: Ledger, *, complete: bool) -> Measured:
     """Read the page ``details``: a row per metric of each launch.
 
     Nsight Compute repeats the facts of a launch in each of its rows, has a row of each metric for
@@ -266,8 +266,8 @@ def _details(cells: pl.DataFrame, ledger: Ledger, *, complete: bool) -> Found:
     )
     mark = decimal_mark(cells.filter(unit.is_not_null(), pl.col(_UNIT) != "")[_VALUE])
     named = [name for name in cells[_METRIC].unique(maintain_order=True) if name]
-    found = known(named)
-    used = sorted(name for names in found.values() for name in names)
+    metrics = metrics_by_column(named)
+    used = sorted(name for names in metrics.values() for name in names)
     read = cells.filter(pl.col(_METRIC).is_in(used))
     value = numbers(pl.col(_VALUE), mark or ".") * unit
     _count_unread(read[_VALUE], read.select(value).to_series(), _VALUE, ledger)
@@ -279,20 +279,23 @@ def _details(cells: pl.DataFrame, ledger: Ledger, *, complete: bool) -> Found:
     keys = [column for column in ("Process ID", _ID) if column in cells.columns]
     facts = [c for c in cells.columns if c in _FACTS and c not in keys]
     again = [column for column in facts if column in _REPEATED]
-    of = {name: pl.col(_METRIC) == name for name in used}
+    is_metric = {name: pl.col(_METRIC) == name for name in used}
     launches = (
         cells.with_columns(value.alias("value"))
         .group_by(keys, maintain_order=True)
         .agg(
             *(pl.col(fact).first() for fact in facts),
-            *(pl.col("value").filter(of[name]).drop_nulls().first().alias(name) for name in used),
-            (~pl.all_horizontal(*(of[name].any() for name in used), True)).alias("lacks"),
+            *(
+                pl.col("value").filter(is_metric[name]).drop_nulls().first().alias(name)
+                for name in used
+            ),
+            (~pl.all_horizontal(*(is_metric[name].any() for name in used), True)).alias("lacks"),
         )
     )
     lacks = int(launches["lacks"].sum()) if complete else 0
     ledger.add("damaged", lacks, table="counters", kept=True, detail=MISSING)
     valued = cells.filter(pl.col(_VALUE) != "")
-    alike = [(cells, again), *((valued.filter(of[name]), [_VALUE]) for name in used)]
+    alike = [(cells, again), *((valued.filter(is_metric[name]), [_VALUE]) for name in used)]
     # The rows of a launch stand together.
     same = pl.all_horizontal(pl.col(key) == pl.col(key).shift() for key in keys)
     contradicting = [
@@ -301,7 +304,7 @@ def _details(cells: pl.DataFrame, ledger: Ledger, *, complete: bool) -> Found:
     ]
     count = pl.concat(rows.select(keys) for rows in contradicting).n_unique()
     ledger.add("damaged", count, table="counters", kept=True, detail=CONTRADICTION)
-    return launches, found, [name for name in named if name not in used]
+    return launches, metrics, [name for name in named if name not in used]
 
 
 def _count_unread(text: pl.Series, read: pl.Series, what: str, ledger: Ledger) -> None:
@@ -352,7 +355,7 @@ def _page(lines: pl.Series) -> pl.DataFrame:
     return table.with_columns(pl.all().fill_null(""))
 
 
-_COLUMN_OF: Final = {title: one.column for title, one in titles("ncu").items()}
+_COLUMN_OF: Final = {title: described.column for title, described in titles("ncu").items()}
 _TENSOR_OPS: Final = re.compile(r"(sm__ops_path_tensor_\w+)\.sum")
 _BY_TYPE: Final = "sm__ops_path_tensor_src_"
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -379,7 +382,7 @@ def factor(unit: str) -> float | None:
     return None if counted is None else _PREFIXES[counted[1]]
 
 
-def known(names: Iterable[str]) -> dict[str, list[str]]:
+def metrics_by_column(names: Iterable[str]) -> dict[str, list[str]]:
     """Return the metrics among ``names`` for each column of ``counters``.
 
     The first that is not null counts; those of ``tensor_ops`` are summed. A metric that another
@@ -387,27 +390,27 @@ def known(names: Iterable[str]) -> dict[str, list[str]]:
     instruction (``…_op_hmma_…``) where there are counts by type, which include them.
     """
     listed = list(names)
-    found: dict[str, list[str]] = {}
+    metrics: dict[str, list[str]] = {}
     for name, column in _COLUMN_OF.items():
         if name in listed:
-            found.setdefault(column, []).append(name)
+            metrics.setdefault(column, []).append(name)
     tensor = {m[1]: name for name in listed if (m := _TENSOR_OPS.fullmatch(name))}
     if any(stem.startswith(_BY_TYPE) for stem in tensor):
         tensor = {stem: name for stem, name in tensor.items() if stem.startswith(_BY_TYPE)}
     parts = [
         name
         for stem, name in tensor.items()
-        if not any(stem.startswith(f"{other}_") for other in tensor)
+        if not any(stem.startswith(f"{shorter}_") for shorter in tensor)
     ]
     if parts:
-        found["tensor_ops"] = parts
-    return found
+        metrics["tensor_ops"] = parts
+    return metrics
 
 
-def combined(found: dict[str, list[str]]) -> list[pl.Expr]:
-    """Return the columns of ``counters`` for the result of :func:`known`."""
+def combined(metrics: dict[str, list[str]]) -> list[pl.Expr]:
+    """Return the columns of ``counters`` for the result of :func:`metrics_by_column`."""
     columns = []
-    for column, names in found.items():
+    for column, names in metrics.items():
         if column == "tensor_ops":
             some = pl.any_horizontal(pl.col(name).is_not_null() for name in names)
             value: pl.Expr = pl.when(some).then(pl.sum_horizontal(names))
@@ -417,10 +420,13 @@ def combined(found: dict[str, list[str]]) -> list[pl.Expr]:
             value = value.round().cast(pl.Int64, strict=False)
         columns.append(value.alias(column))
     sides = ("dram_read_bytes", "dram_write_bytes")
-    if "dram_bytes" not in found and all(side in found for side in sides):
+    if "dram_bytes" not in metrics and all(side in metrics for side in sides):
         columns.append(
             pl.sum_horizontal(
-                *(pl.coalesce(found[side]).round().cast(pl.Int64, strict=False) for side in sides),
+                *(
+                    pl.coalesce(metrics[side]).round().cast(pl.Int64, strict=False)
+                    for side in sides
+                ),
                 ignore_nulls=False,
             ).alias("dram_bytes")
         )

@@ -47,9 +47,9 @@ _GROUP: Final = "['\u2019\u00a0\u202f ]"
 _SHOWS: Final = {
     # One or two decimals, decimals of none, decimals behind groups, and several groups.
     mark: rf"-?(?:\d+\{mark}\d\d?|0\{mark}\d+"
-    rf"|\d{{1,3}}(?:(?:{_GROUP}|\{other})\d{{3,4}})+\{mark}\d+"
-    rf"|\d{{1,3}}(?:\{other}\d{{3,4}}){{2,}}) ?%?"
-    for mark, other in (".,", ",.")
+    rf"|\d{{1,3}}(?:(?:{_GROUP}|\{separator})\d{{3,4}})+\{mark}\d+"
+    rf"|\d{{1,3}}(?:\{separator}\d{{3,4}}){{2,}}) ?%?"
+    for mark, separator in (".,", ",.")
 }
 """Numbers that show what the decimal mark of their locale is."""
 
@@ -85,9 +85,9 @@ class Quantity(msgspec.Struct, frozen=True):
 
 
 def decimal_mark(texts: pl.Series) -> str | None:
-    """Return the decimal mark that numbers of one locale show, None where they show none or both.
+    """Return the decimal mark of numbers of one locale, None if it is ambiguous.
 
-    ``12,846`` shows none.
+    ``12,846`` is ambiguous.
     """
     shown = [mark for mark, shows in _SHOWS.items() if texts.str.contains(f"^(?:{shows})$").any()]
     return shown[0] if len(shown) == 1 else None
@@ -142,16 +142,16 @@ def quantity(
     whole: bool = False,
     mark: str | None = None,
 ) -> Quantity | None:
-    """Return the quantity in ``text``, whose unit stands in it, or else is ``unit``.
+    """Return the quantity in ``text``; ``unit`` is the unit of a number without one.
 
     None where it cannot be read, or has no unit of ``factors``. ``mark`` as of :func:`number`.
     """
-    own = unit_of(text)
-    factor = factors.get(own or unit or "")
-    found = number(text, grouped=own is None, whole=whole and factor == 1, mark=mark)
-    if found is None or factor is None:
+    printed_unit = unit_of(text)
+    factor = factors.get(printed_unit or unit or "")
+    parsed = number(text, grouped=printed_unit is None, whole=whole and factor == 1, mark=mark)
+    if parsed is None or factor is None:
         return None
-    value, step = (one * factor for one in found)
+    value, step = (part * factor for part in parsed)
     if max(abs(value), step) > _LARGEST:
         return None
     return Quantity(round(value), max(round(step), 1))
@@ -161,18 +161,18 @@ def count(text: str, mark: str | None = None) -> Quantity | None:
     """Return the number of calls in ``text``: ``4.27e+08``, ``7067,3236``, ``5,061``."""
     if unit_of(text) is not None:
         return None
-    found = number(text, grouped=True, whole=True, mark=mark)
-    if found is None or found[0] < 0 or found[0] != found[0].to_integral_value():
+    parsed = number(text, grouped=True, whole=True, mark=mark)
+    if parsed is None or parsed[0] < 0 or parsed[0] != parsed[0].to_integral_value():
         return None
-    return Quantity(int(found[0]), max(round(found[1]), 1))
+    return Quantity(int(parsed[0]), max(round(parsed[1]), 1))
 
 
 def percent(text: str) -> tuple[float, float] | None:
     """Return the percentage in ``text``, and the worth of its last digit."""
     if unit_of(text) not in (None, "%"):
         return None
-    found = number(text, grouped=False)
-    return None if found is None else (float(found[0]), float(found[1]))
+    parsed = number(text, grouped=False)
+    return None if parsed is None else (float(parsed[0]), float(parsed[1]))
 
 
 def _plain(digits: str, *, grouped: bool, whole: bool, mark: str | None) -> str:

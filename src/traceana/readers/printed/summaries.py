@@ -54,17 +54,17 @@ _WHOLE: Final = ("min", "max")
 """Times that are whole nanoseconds where nanoseconds are printed."""
 _SECTION_UNIT: Final = re.compile(r"\((?:by size in )?(nanoseconds|[KMG]i?B|bytes)\)")
 _WORK: Final = ("kernel", "memcpy", "memset", "op")
-_MEMORY: Final = "memory: faults, migrations, storage in use"
+_MEMORY_ROWS: Final = "memory: faults, migrations, storage in use"
 _LEFT_OUT: Final = {
     # kind of row: reason in the ledger, detail
     "range": ("repeated", "annotations and ranges"),
     "domain": ("repeated", "sums of other rows"),
     "system": ("system_call", None),
-    "memory": ("counter", _MEMORY),
+    "memory": ("counter", _MEMORY_ROWS),
     "host": ("unknown_category", "MPI, OpenMP and OpenACC"),
 }
 _KEPT: Final = tuple(name for name in TABLES["summary"] if name not in ("name_id", "rank"))
-_STEPS: Final = ("total_step", "calls_step", "bytes_step")
+_STEPS: Final = ("calls_step", "bytes_step")
 _Row = dict[str, Any]
 
 
@@ -85,7 +85,7 @@ def read(path: Path, progress: Progress) -> Trace:
         ]
     content = b"\n".join(contents)
     printed, counters = read_tables(content)
-    if not any(one.rows or one.total for one in printed):
+    if not any(table.rows or table.total for table in printed):
         if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
             raise without_table(path, content)
         raise NotATraceError(
@@ -93,18 +93,18 @@ def read(path: Path, progress: Progress) -> Trace:
         )
     ledger = Ledger()
     rows = _rows(path, printed, ledger)
-    ledger.add("counter", counters, table="-", detail=_MEMORY)
+    ledger.add("counter", counters, table="-", detail=_MEMORY_ROWS)
     names = NameTable(ledger)
     frame = _summary(rows, names, ledger)
-    ledger.add("damaged", sum(one.damaged for one in sources), table="-", kept=True)
-    truncated = sum(one.truncated for one in sources)
+    ledger.add("damaged", sum(source.damaged for source in sources), table="-", kept=True)
+    truncated = sum(source.truncated for source in sources)
     ledger.add("truncated", truncated, table="-", kept=True)
     profiler = printed[0].profiler
-    plain = all(one.separator == " " for one in printed)
-    properties: dict[str, Any] = {"printed": "text" if plain else "table"}
-    of_device = (one.device_total if one.on_cpu else one.total for one in printed)
-    totals = [total.value for total in of_device if total is not None and total.value]
-    if any(one.inclusive for one in printed):
+    is_padded = all(table.separator == " " for table in printed)
+    properties: dict[str, Any] = {"printed": "text" if is_padded else "table"}
+    device_totals = [table.device_total if table.on_cpu else table.total for table in printed]
+    totals = [total.value for total in device_totals if total is not None and total.value]
+    if any(table.inclusive for table in printed):
         properties["device_times"] = "inclusive"
     if totals:
         properties["printed_total_ns"] = sum(totals)
@@ -114,18 +114,16 @@ def read(path: Path, progress: Progress) -> Trace:
         producer=_PRODUCERS[profiler],
         framework=_FRAMEWORKS.get(profiler),
         truncated=truncated > 0,
-        bytes_read=sum(one.bytes_read for one in sources),
-        bytes_total=sum(one.bytes_total for one in sources),
-        events=sum(len(one.rows) + one.malformed + one.repeated for one in printed) + counters,
+        bytes_read=sum(source.bytes_read for source in sources),
+        bytes_total=sum(source.bytes_total for source in sources),
+        events=counters
+        + sum(len(table.rows) + table.malformed + table.repeated for table in printed),
         properties=properties,
     )
-    named = [
-        device
-        for one in printed
-        for device in [one.device, *(device_of(cells.get("device", "")) for cells in one.rows)]
-        if device is not None
-    ]
-    devices = [(number, name, "NVIDIA") for number, name in sorted(dict(named).items())]
+    devices: dict[int, str] = {}
+    for table in printed:
+        in_rows = [device_of(cells.get("device", "")) for cells in table.rows]
+        devices |= dict(device for device in [table.device, *in_rows] if device is not None)
     return Trace(
         meta,
         Tables(
@@ -133,7 +131,7 @@ def read(path: Path, progress: Progress) -> Trace:
                 "summary": frame,
                 "names": names.frame(),
                 "devices": pl.DataFrame(
-                    devices,
+                    [(number, name, "NVIDIA") for number, name in sorted(devices.items())],
                     {name: TABLES["devices"][name] for name in ("device", "name", "vendor")},
                     orient="row",
                 ),
@@ -147,67 +145,69 @@ def _rows(path: Path, printed: list[SummaryTable], ledger: Ledger) -> list[_Row]
     """Return the rows of work and of calls; the ledger counts the others."""
     # A report of Nsight Systems may stand there again with other options: base names of the same
     # kernels.
-    first: dict[str, str] = {}
-    repeats = []
+    first_options: dict[str, str] = {}
+    is_repeated = []
     for table in printed:
         report = _REPORT.search(table.section) if table.profiler is Profiler.NSYS else None
-        repeats.append(report is not None and first.setdefault(report[1], report[2]) != report[2])
+        is_repeated.append(
+            report is not None and first_options.setdefault(report[1], report[2]) != report[2]
+        )
     # Copies and memsets are one group: a report has both in one table.
     groups = {"memset": "memcpy"}
-    kinds_of = [
-        [] if table.sizes or repeated else kinds(table)
-        for table, repeated in zip(printed, repeats, strict=True)
+    kinds_of_tables = [
+        [] if table.has_sizes or repeated else kinds(table)
+        for table, repeated in zip(printed, is_repeated, strict=True)
     ]
     # Which tables have the rows of each profiler and group: others repeat them, for a report may
     # have kernels alone, by grid, and together with copies.
     counted: dict[tuple[Profiler, str], str | None] = {}
-    for table, of_rows in zip(printed, kinds_of, strict=True):
+    for table, row_kinds in zip(printed, kinds_of_tables, strict=True):
         if table.divided_by == "category" and any(
             row.get("type", "").startswith("CUDA_API") for row in table.rows
         ):
             table.divided_by = "category, with calls"
-        for kind in of_rows:
+        for kind in row_kinds:
             key = table.profiler, groups.get(kind, kind)
             counted[key] = table.divided_by and counted.get(key, table.divided_by)
     rows: list[_Row] = []
-    sizes = []
-    for number, (table, of_rows) in enumerate(zip(printed, kinds_of, strict=True)):
+    size_tables = []
+    for number, (table, row_kinds) in enumerate(zip(printed, kinds_of_tables, strict=True)):
         ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
         ledger.add("repeated", table.repeated, table="summary", detail=_ANOTHER_ORDER)
         if table.inclusive:
             ledger.add("lost_field", len(table.rows), table="summary", kept=True, detail=_INCLUSIVE)
-        if repeats[number]:
+        if is_repeated[number]:
             ledger.add("repeated", len(table.rows), table="summary", detail=_ANOTHER_FORM)
             continue
-        if table.sizes:
-            sizes.append((number, table))
+        if table.has_sizes:
+            size_tables.append((number, table))
             continue
-        own = []
-        for kind, cells in zip(of_rows, table.rows, strict=True):
+        kept = []
+        for kind, cells in zip(row_kinds, table.rows, strict=True):
             if counted[table.profiler, groups.get(kind, kind)] != table.divided_by:
                 ledger.add("repeated", 1, table="summary", detail="rows by device or kind")
             elif kind in _LEFT_OUT:
                 reason, detail = _LEFT_OUT[kind]
                 ledger.add(reason, 1, table="summary", detail=detail)
             else:
-                own.append(_row(path, cells, kind, table, number))
-        _count_once(own, table)
-        _note_cut(own, table, ledger)
-        rows += own
-    # A report may have them before the times of its copies.
-    for number, table in sizes:
+                kept.append(_row(path, cells, kind, table, number))
+        _count_once(kept, table)
+        _note_cut(kept, table, ledger)
+        rows += kept
+    # A report may have sizes before the times of its copies.
+    for number, table in size_tables:
         _add_sizes(path, table, number, rows, ledger)
     lost = sum(row["lost"] for row in rows)
     ledger.add("lost_field", lost, table="summary", kept=True, detail="times below 0, or too large")
     # Reports that are added up: tables of the same device, or of several processes.
-    of_work = {row["table"] for row in rows if row["kind"] in ("kernel", "op")}
-    added = [one for number, one in enumerate(printed) if number in of_work]
-    processes = {one.process for one in added if one.process is not None}
-    reports = max(Counter(one.device for one in added).values(), default=0)
-    if max(reports, len(processes)) > 1:
+    with_work = {row["table"] for row in rows if row["kind"] in ("kernel", "op")}
+    work_tables = [table for number, table in enumerate(printed) if number in with_work]
+    processes = {table.process for table in work_tables if table.process is not None}
+    tables_of_device = max(Counter(table.device for table in work_tables).values(), default=0)
+    reports = max(tables_of_device, len(processes))
+    if reports > 1:
         detail = f"of {len(processes)} processes" if len(processes) > 1 else None
-        number = max(reports, len(processes))
-        ledger.add("several_reports", number, table="summary", kept=True, detail=detail)
+        ledger.add("several_reports", reports, table="summary", kept=True, detail=detail)
     return rows
 
 
@@ -222,17 +222,18 @@ def _row(path: Path, cells: Cells, kind: str, table: SummaryTable, number: int) 
     """Return the columns of one row of ``table``."""
     if kind == "call" and table.profiler is Profiler.TORCH and not table.on_cpu:
         # torch gives calls the time of the work that no operator launched, and of what follows.
-        of_host = {"total": cells.get("self_cpu", "-")}
-        cells = {**{at: cells[at] for at in ("name", "calls") if at in cells}, **of_host}
-    units = dict(zip(table.titles, table.units, strict=True))
+        host_time = cells.get("self_cpu", "-")
+        cells = {figure: cells[figure] for figure in ("name", "calls") if figure in cells}
+        cells["total"] = host_time
+    units = {column.figure: column.unit for column in table.columns}
     # nvprof's row of units has one for each column; the times of Nsight Systems are nanoseconds.
     default = None if table.profiler is Profiler.NVPROF else "ns"
 
     def time(figure: str) -> Quantity | None:
         whole = figure in ("total", *_WHOLE)
         unit = units.get(figure) or default
-        found = quantity(cells.get(figure, "-"), TIME, unit, whole=whole, mark=table.mark)
-        return found if found is None or found.value >= 0 else None
+        printed = quantity(cells.get(figure, "-"), TIME, unit, whole=whole, mark=table.mark)
+        return printed if printed is None or printed.value >= 0 else None
 
     total, text = time("total"), cells.get("total", "-")
     # A time that is negative, as of an operator that others outlast, or too large, has a unit.
@@ -244,12 +245,13 @@ def _row(path: Path, cells: Cells, kind: str, table: SummaryTable, number: int) 
     device = device_of(cells["device"]) if "device" in cells else table.device
     name = cells["name"]
     direction = copy_of(name) if kind == "memcpy" else None
-    known = direction if direction in CopyKind.categories else "unknown"
+    copy_kind = direction if direction in CopyKind.categories else "unknown"
+    times = {f"{figure}_ns": time(figure) for figure in _TIMES}
     return {
         "name": name,
         "kind": kind,
         "counted": kind in _WORK,
-        "copy_kind": known if direction else None,
+        "copy_kind": copy_kind if direction else None,
         **memories(name, kind),
         "process": table.process,
         "device": CPU_DEVICE if table.on_cpu else device and device[0],
@@ -257,7 +259,7 @@ def _row(path: Path, cells: Cells, kind: str, table: SummaryTable, number: int) 
         "calls_step": calls and calls.step,
         "total_ns": total and total.value,
         "precision_ns": total and total.step,
-        **{f"{figure}_ns": found and found.value for figure in _TIMES for found in [time(figure)]},
+        **{column: printed and printed.value for column, printed in times.items()},
         "bytes": None,
         "bytes_step": None,
         "share_percent": share and share[0],
@@ -270,11 +272,11 @@ def _row(path: Path, cells: Cells, kind: str, table: SummaryTable, number: int) 
 def _add_sizes(
     path: Path, table: SummaryTable, number: int, rows: list[_Row], ledger: Ledger
 ) -> None:
-    """Add the sizes of ``table`` to the rows of its copies: the first ones of as many.
+    """Add the sizes in ``table`` to the first row with the copy's name and number of calls.
 
-    Copies whose times are in no table have a row without a time.
+    Copies whose times are in no table get a row without a time.
     """
-    unit = table.units[table.titles.index("bytes")]
+    unit = next(column.unit for column in table.columns if column.figure == "bytes")
     if unit is None and (match := _SECTION_UNIT.search(table.section)):
         unit = match[1]
     for cells in table.rows:
@@ -283,11 +285,8 @@ def _add_sizes(
         name = cells["name"]
         kind = "memset" if _SET.fullmatch(name) else "memcpy" if copy_of(name) else ""
         timed = [row for row in rows if row["name"] == name and row["total_ns"] is not None]
-        of_as_many = (
-            row
-            for row in timed
-            if row["bytes"] is None and calls is not None and row["calls"] == calls.value
-        )
+        without_size = [row for row in timed if row["bytes"] is None]
+        of_as_many = (row for row in without_size if calls and row["calls"] == calls.value)
         row = next(of_as_many, None)
         if size is None or size.value < 0:
             ledger.add("lost_field", 1, table="summary", detail="sizes without a known unit")
@@ -299,59 +298,65 @@ def _add_sizes(
             ledger.add("unmatched", 1, table="summary", detail="sizes of copies without times")
             continue
         else:
-            own = {title: cells[title] for title in ("name", "calls")}
-            row = _row(path, own, kind, table, number)
+            without_bytes = {figure: cells[figure] for figure in ("name", "calls")}
+            row = _row(path, without_bytes, kind, table, number)
             rows.append(row)
         # 0.000 MB are less than the last digit, not none.
-        known = None if calls and size.value == 0 < calls.value and size.step > 1 else size.value
-        row["bytes"], row["bytes_step"] = known, size.step
+        rounded_to_0 = size.value == 0 and size.step > 1 and calls and calls.value > 0
+        row["bytes"], row["bytes_step"] = None if rounded_to_0 else size.value, size.step
 
 
 def _count_once(rows: list[_Row], table: SummaryTable) -> None:
-    """Leave out of sums what other rows of a table of torch count again.
+    """Set which rows of a table of torch count: its operators, or its kernels and copies.
 
-    A kernel's time is in its own row and in that of the operator that launched it. A table of some
-    rows has more of the one or of the other: that is counted which adds up to more, and kernels
-    where both do.
+    A kernel's time is in its own row and in that of the operator that launched it. A table without
+    all rows may lack operators or kernels: those count that add up to more, kernels if the sums
+    are equal.
     """
     if table.profiler is not Profiler.TORCH or table.on_cpu:
         return
 
-    def time_of(*wanted: str) -> int:
-        return sum(row["total_ns"] or 0 for row in rows if row["kind"] in wanted)
+    def summed(*kinds: str) -> int:
+        return sum(row["total_ns"] or 0 for row in rows if row["kind"] in kinds)
 
-    by_operator, by_kernel = time_of("op"), time_of("kernel", "memcpy", "memset")
-    most = None if table.total is None else table.total.value + table.total.step * len(rows)
-    operators = by_operator > by_kernel and (most is None or by_operator <= most)
+    operator_ns, kernel_ns = summed("op"), summed("kernel", "memcpy", "memset")
+    count_operators = operator_ns > kernel_ns
+    if table.total is not None and operator_ns > table.total.value + table.total.step * len(rows):
+        count_operators = False
     for row in rows:
+        is_operator = row["kind"] == "op"
         # An operator without own time has launched nothing itself.
-        idle = row["kind"] == "op" and row["total_ns"] == 0
-        chosen = (row["kind"] == "op") == operators
-        row["counted"] = row["kind"] in _WORK and chosen and not idle
+        launched_nothing = is_operator and row["total_ns"] == 0
+        is_chosen = is_operator == count_operators
+        row["counted"] = row["kind"] in _WORK and is_chosen and not launched_nothing
 
 
 def _note_cut(rows: list[_Row], table: SummaryTable, ledger: Ledger) -> None:
-    """Count ``table`` in ``ledger`` if its counted rows are not all the time it is of."""
+    """Count ``table`` as cut if its rows do not add up to the printed total or to 100 %."""
     counted = [row for row in rows if row["counted"]]
     printed = sum(row["total_ns"] or 0 for row in counted)
-    lost, of = 0.0, "CPU time" if table.on_cpu else "GPU time"
+    missing_percent = 0.0
+    whole = "CPU time" if table.on_cpu else "GPU time"
     if table.total is not None and table.total.value > 0:
         rounding = sum(row["precision_ns"] or 0 for row in counted) + table.total.step
         missing = table.total.value - printed
-        lost = 100 * missing / table.total.value if missing > rounding / 2 else 0.0
+        if missing > rounding / 2:
+            missing_percent = 100 * missing / table.total.value
     elif counted and table.profiler is not Profiler.TORCH:
         # nvprof's shares are of the rows of a type, those of other profilers of the whole table.
         shares = [row["share"] for row in counted]
         if table.profiler is not Profiler.NVPROF:
             shares = [percent(cells.get("share", "")) for cells in table.rows]
-            of = "time" if any(row["kind"] == "call" for row in rows) else of
-        known = [share for share in shares if share is not None]
-        if len(known) == len(shares):
-            rounding = sum(step for _, step in known) / 2
-            missing = 100.0 - sum(share for share, _ in known)
-            lost = missing if missing > rounding + PERCENT_ROUNDING else 0.0
-    if lost:
-        detail = f"rows with {lost:.1f} % of the {of} not printed"
+            if any(row["kind"] == "call" for row in rows):
+                whole = "time"
+        readable = [share for share in shares if share is not None]
+        if len(readable) == len(shares):
+            rounding = sum(step for _, step in readable) / 2
+            missing = 100.0 - sum(share for share, _ in readable)
+            if missing > rounding + PERCENT_ROUNDING:
+                missing_percent = missing
+    if missing_percent:
+        detail = f"rows with {missing_percent:.1f} % of the {whole} not printed"
         ledger.add("cut_table", 1, table="summary", kept=True, detail=detail)
     elif table.cuts:
         ledger.add("cut_table", 1, table="summary", kept=True, detail="rows left out")
@@ -359,11 +364,11 @@ def _note_cut(rows: list[_Row], table: SummaryTable, ledger: Ledger) -> None:
 
 def _summary(rows: list[_Row], names: NameTable, ledger: Ledger) -> pl.DataFrame:
     """Return ``rows`` as the table ``summary``."""
-    numbers = {
+    schema = {
         **{name: TABLES["summary"][name] for name in _KEPT},
-        **dict.fromkeys(_STEPS[1:], pl.Int64),
+        **dict.fromkeys(_STEPS, pl.Int64),
     }
-    frame = pl.DataFrame(rows, schema=numbers) if rows else pl.DataFrame(schema=numbers)
+    frame = pl.DataFrame(rows, schema=schema) if rows else pl.DataFrame(schema=schema)
     for column in ("calls", "total_ns", "bytes"):
         # Sums of larger numbers would exceed int64.
         large = pl.col(column) > LARGEST_SUM // max(frame.height, 1)
@@ -376,12 +381,10 @@ def _summary(rows: list[_Row], names: NameTable, ledger: Ledger) -> pl.DataFrame
         pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
         .otherwise("name")
     ).to_series()  # fmt: skip
-    work = kind.is_in(_WORK)
+    is_work = frame.select(kind.is_in(_WORK)).to_series()
     ids = pl.Series("name_id", [None] * frame.height, dtype=pl.UInt32)
-    chosen = frame.select(work).to_series()
-    if chosen.any():
-        found = names.ids(texts.filter(chosen))
-        ids = ids.scatter(chosen.arg_true(), found)
+    if is_work.any():
+        ids = ids.scatter(is_work.arg_true(), names.ids(texts.filter(is_work)))
     counted = frame.filter("counted")
     for column, step, unit in (
         ("total_ns", "precision_ns", "ns"),
@@ -415,7 +418,7 @@ _DOMAINS: Final = re.compile(
 """Rows of rocprofv3's statistics of domains: sums of the rows of the others."""
 _ALLOCATION: Final = re.compile(r"(?:MEMORY_ALLOCATION|SCRATCH_MEMORY)_\w+")
 _RANGE: Final = "Range"
-_OF_RANGES: Final = re.compile(r"NVTX|OpenACC|OpenMP")
+_RANGE_SECTION: Final = re.compile(r"NVTX|OpenACC|OpenMP")
 """Sections of nvprof and Nsight Systems whose rows are not work of the device."""
 _WHOLE_SHARE: Final = 100.5
 """Percent of the printed total that no kernel has, with what rounding adds."""
@@ -453,25 +456,31 @@ def kinds(table: SummaryTable) -> list[str]:
     allocations.
     """
     if table.profiler is Profiler.TORCH:
-        return ["op"] * len(table.rows) if table.on_cpu else _of_torch(table)
-    found = []
-    last = ""
+        return ["op"] * len(table.rows) if table.on_cpu else _torch_kinds(table)
+    row_kinds = []
+    printed_type = ""
     for row in table.rows:
-        last = row.get("type") or last
-        found.append(_of_row(row["name"], last, table))
-    return found
+        # A type is printed in the first of its rows.
+        printed_type = row.get("type") or printed_type
+        row_kinds.append(_kind(row["name"], printed_type, table))
+    return row_kinds
 
 
-def _of_row(name: str, typed: str, table: SummaryTable) -> str:
+def _kind(name: str, printed_type: str, table: SummaryTable) -> str:
+    """Return the kind of a row of another profiler than torch, by its name, type and table."""
     if table.profiler is Profiler.MXNET:
         if name.startswith("Memory: "):
             return "memory"
         return "memcpy" if copy_of(name) else "call" if name.startswith("MX") else "op"
-    if table.of == "host":
+    if table.row_kind == "host":
         return "host"
-    if typed.startswith(_RANGE) or table.of == "ranges" or _OF_RANGES.search(table.section):
+    if (
+        printed_type.startswith(_RANGE)
+        or table.row_kind == "ranges"
+        or _RANGE_SECTION.search(table.section)
+    ):
         return "range"
-    if typed.upper().startswith(("API", "CUDA_API", "HIP_")):
+    if printed_type.upper().startswith(("API", "CUDA_API", "HIP_")):
         return "call"
     if _SET.fullmatch(name):
         return "memset"
@@ -481,72 +490,72 @@ def _of_row(name: str, typed: str, table: SummaryTable) -> str:
         return "domain"
     if table.profiler is Profiler.ROCPROF and _ALLOCATION.fullmatch(name):
         return "memory"
-    if typed.startswith(("GPU", "CUDA_KERNEL", "KERNEL")):
+    if printed_type.startswith(("GPU", "CUDA_KERNEL", "KERNEL")):
         return "kernel"
-    if typed:  # OpenACC, OpenMP
+    if printed_type:  # OpenACC, OpenMP
         return "range"
     if "API calls" in table.section or _CALL.fullmatch(name):
         return "call"
-    if table.profiler is Profiler.NSYS and table.of == "calls":
+    if table.profiler is Profiler.NSYS and table.row_kind == "calls":
         return "system"
     return "kernel"
 
 
-def _of_torch(table: SummaryTable) -> list[str]:
+def _torch_kinds(table: SummaryTable) -> list[str]:
     """Return the kinds of rows of ``key_averages()``: operators, and what ran on the device.
 
     Rows of the device have no time of the CPU. Annotations have rows on both sides; those of the
     device cover its kernels.
     """
     rows = table.rows
-    host = {row["name"] for row in rows if not _zero(row.get("self_cpu"))}
-    found = []
+    host = {row["name"] for row in rows if not _is_zero(row.get("self_cpu"))}
+    row_kinds = []
     for row in rows:
         name = row["name"]
-        on_host = not _zero(row.get("self_cpu")) or not _zero(row.get("cpu"))
+        on_host = not _is_zero(row.get("self_cpu")) or not _is_zero(row.get("cpu"))
         if _ANNOTATION.fullmatch(name):
-            found.append("range")
+            row_kinds.append("range")
         elif _SET.fullmatch(name):
-            found.append("memset")
+            row_kinds.append("memset")
         elif copy_of(name):
-            found.append("memcpy")
+            row_kinds.append("memcpy")
         elif _CALL.fullmatch(name):
-            found.append("call")
+            row_kinds.append("call")
         elif on_host or _OPERATOR.fullmatch(name):
-            found.append("op")
+            row_kinds.append("op")
         elif name in host:
-            found.append("range")
+            row_kinds.append("range")
         else:
-            found.append("op" if _zero(row.get("total")) else "kernel")
-    _find_annotations(table, found)
-    return found
+            row_kinds.append("op" if _is_zero(row.get("total")) else "kernel")
+    _find_annotations(table, row_kinds)
+    return row_kinds
 
 
-def _find_annotations(table: SummaryTable, found: list[str]) -> None:
-    """Change the kind of kernels in ``found`` to range which the printed sums show to be ranges.
+def _find_annotations(table: SummaryTable, row_kinds: list[str]) -> None:
+    """Change ``kernel`` to ``range`` for annotations that exceed the printed total.
 
     The host's row of an annotation may be cut off, or nested. The total has kernels and copies
-    alone, so no kernel is more than all of it, nor are they together.
+    alone, so neither one kernel nor all of them can take longer.
     """
     shares = [percent(row.get("share", "")) for row in table.rows]
     for at, share in enumerate(shares):
-        if found[at] == "kernel" and share is not None and share[0] > _WHOLE_SHARE:
-            found[at] = "range"
+        if row_kinds[at] == "kernel" and share is not None and share[0] > _WHOLE_SHARE:
+            row_kinds[at] = "range"
     if table.total is None:
         return
     times = [quantity(row.get("total", "-"), TIME, None, whole=True) for row in table.rows]
-    known = [(time.value, at) for at, time in enumerate(times) if time and time.value >= 0]
-    work = [value for value, at in known if found[at] in ("kernel", "memcpy", "memset")]
+    timed = [(time.value, at) for at, time in enumerate(times) if time and time.value >= 0]
+    work = [value for value, at in timed if row_kinds[at] in ("kernel", "memcpy", "memset")]
     excess = sum(work) - table.total.value - table.total.step * len(work)
-    for value, at in sorted(known, reverse=True):
+    for value, at in sorted(timed, reverse=True):
         if excess <= 0:
             break
-        if found[at] == "kernel" and not _LIKE_KERNEL.search(table.rows[at]["name"]):
-            found[at] = "range"
+        if row_kinds[at] == "kernel" and not _LIKE_KERNEL.search(table.rows[at]["name"]):
+            row_kinds[at] = "range"
             excess -= value
 
 
-def _zero(text: str | None) -> bool:
+def _is_zero(text: str | None) -> bool:
     return text is None or not re.search("[1-9]", text)
 
 

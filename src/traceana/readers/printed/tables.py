@@ -27,7 +27,7 @@ _WITHIN: Final = "[^,]\x01|\x01[^,]"
 
 
 def printed_lines(content: bytes) -> pl.DataFrame:
-    """Return the lines of ``content`` without what a paste puts before them."""
+    """Return the lines of ``content`` without quote marks and indents of a paste."""
     line = pl.col("line")
     return raw_lines(content).select(
         line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r ")
@@ -67,14 +67,14 @@ def find_tables(lines: pl.Series, header: str, below: str | None = None) -> list
 
     ``header`` is the pattern of a line of titles, ``below`` that of a line of units or a ruler.
     """
-    found = []
+    tables = []
     for at, end in pairwise([*lines.str.contains(header).arg_true(), len(lines)]):
         second = lines[at + 1] if below is not None and at + 1 < end else ""
         if below is None or not re.search(below, second):
             second = ""
         rows = lines[at + 1 + bool(second) : end]
-        found.append(PrintedTable(lines[at], second, rows, at, is_last=end == len(lines)))
-    return found
+        tables.append(PrintedTable(lines[at], second, rows, at, is_last=end == len(lines)))
+    return tables
 
 
 def merge_tables(tables: list[PrintedTable]) -> list[PrintedTable]:
@@ -82,14 +82,18 @@ def merge_tables(tables: list[PrintedTable]) -> list[PrintedTable]:
 
     Titles in columns may be padded by other widths, unless the position of what is below counts.
     """
-    found: dict[tuple[str, str], list[PrintedTable]] = {}
+    tables_of_titles: dict[tuple[str, str], list[PrintedTable]] = {}
     for table in tables:
         if len(table.rows):
             titles = table.header if table.below else re.sub(" {2,}", "  ", table.header)
-            found.setdefault((titles, table.below), []).append(table)
+            tables_of_titles.setdefault((titles, table.below), []).append(table)
     return [
-        replace(alike[0], rows=pl.concat(one.rows for one in alike), is_last=alike[-1].is_last)
-        for alike in found.values()
+        replace(
+            parts[0],
+            rows=pl.concat(part.rows for part in parts),
+            is_last=parts[-1].is_last,
+        )
+        for parts in tables_of_titles.values()
     ]
 
 
@@ -105,9 +109,9 @@ def split_csv(line: str, *, strict: bool = False) -> list[str]:
 
 
 def joined(cells: list[str], width: int, at: int, separator: str = ",") -> list[str] | None:
-    """Return ``cells`` as ``width`` cells, those of a name at ``at`` with separators as one.
+    """Return ``width`` cells: those of a name at ``at``, which has separators, joined to one.
 
-    None where they are too few.
+    None where the cells are too few.
     """
     end = len(cells) - (width - 1 - at)
     return [*cells[:at], separator.join(cells[at:end]), *cells[end:]] if end > at else None
@@ -122,9 +126,9 @@ def csv_rows(
 ) -> tuple[pl.DataFrame, pl.Series]:
     """Return the cells of ``lines``, a column of texts for each title, and which lines are lost.
 
-    ``begins`` are the lines that begin as rows do; those of them with other cells are lost. The
-    column ``name``, if it is one of ``titles``, may have commas without quotes. ``widths`` are the
-    numbers of cells that a row may have, those of its titles if there is none.
+    ``begins`` are the lines that begin as rows do; those of them with too few or too many cells are
+    lost. The column ``name``, if it is one of ``titles``, may have commas without quotes.
+    ``widths`` are the numbers of cells that a row may have, by default one for each title.
     """
     widths = widths or range(len(titles), len(titles) + 1)
     named = name in titles
@@ -132,11 +136,11 @@ def csv_rows(
     commas = lines.str.count_matches('","', literal=True)
     plain = lines.str.starts_with('"') & lines.str.ends_with('"')
     plain &= lines.str.count_matches('"', literal=True) == 2 * commas + 2
-    other = (~plain).arg_true()
-    bare = lines[other].str.replace_all(_QUOTED, _CELL)
-    commas = commas.scatter(other, bare.str.count_matches(",", literal=True))
-    paired = plain.clone().scatter(other, ~bare.str.contains('"', literal=True))
-    plain = plain.scatter(other, ~bare.str.contains(f'"|{_WITHIN}'))
+    unquoted = (~plain).arg_true()
+    bare = lines[unquoted].str.replace_all(_QUOTED, _CELL)
+    commas = commas.scatter(unquoted, bare.str.count_matches(",", literal=True))
+    paired = plain.clone().scatter(unquoted, ~bare.str.contains('"', literal=True))
+    plain = plain.scatter(unquoted, ~bare.str.contains(f'"|{_WITHIN}'))
     fits = commas.is_between(widths.start - 1, widths.stop - 2)
     whole = plain & fits
     # The decoder takes the number of cells from the first line; a row may have fewer.
@@ -147,16 +151,17 @@ def csv_rows(
     lost = begins & ~whole
     # Names without quotes have commas of their own, and quotes may stand within a name.
     rows: dict[int, list[str | None]] = {}
-    for at in (lost & paired & (commas + 1 >= widths.start if named else fits)).arg_true():
+    has_cells = commas + 1 >= widths.start if named else fits
+    for at in (lost & paired & has_cells).arg_true():
         row = split_csv(lines[at], strict=not named)
         if named and len(row) not in widths:
             row = joined(row, len(titles), titles.index(name)) or []
         if len(row) in widths:
             rows[at] = [cell or None for cell in [*row, *[""] * len(titles)][: len(titles)]]
     if rows:
-        others = pl.DataFrame([*rows.values()], dict.fromkeys(titles, pl.String), orient="row")
+        split = pl.DataFrame([*rows.values()], dict.fromkeys(titles, pl.String), orient="row")
         order = pl.Series([*whole.arg_true(), *rows]).arg_sort()
-        cells = pl.concat([cells, others])[order]
+        cells = pl.concat([cells, split])[order]
         lost = lost.scatter([*rows], False)
     return cells, lost
 
@@ -180,7 +185,7 @@ def ruled_rows(lines: pl.Series, titles: list[str], ruler: str) -> pl.DataFrame 
 
     The ruler may stand farther to the right than the titles, whose first space a paste has lost.
     """
-    columns = [one.span() for one in re.finditer("-+", ruler)]
+    columns = [dashes.span() for dashes in re.finditer("-+", ruler)]
     if len(columns) != len(titles) or len(set(titles)) != len(titles):
         return None
     lengths = [end - start for start, end in columns[:-1]]
@@ -205,11 +210,11 @@ def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: 
 
 
 def distinct(titles: list[str]) -> list[str]:
-    """Return ``titles`` with a number behind those that repeat an earlier one."""
+    """Return ``titles`` with a number behind each title that occurred before."""
     seen: dict[str, int] = {}
-    found = []
+    unique_titles = []
     for title in titles:
         again = seen.get(title, 0)
         seen[title] = again + 1
-        found.append(f"{title} ({again})" if again else title)
-    return found
+        unique_titles.append(f"{title} ({again})" if again else title)
+    return unique_titles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -145,11 +146,11 @@ def plain_text(content: bytes) -> bytes:
 
 
 class _Prefix(msgspec.Struct, frozen=True):
-    """What stands before the lines of a log: ``parts`` between runs of digits, which differ."""
+    """The prefix of a log's lines: ``parts`` between runs of digits, which differ by line."""
 
     parts: tuple[bytes, ...]
     spaces: bool
-    """Whether spaces behind the parts are of the prefix."""
+    """Whether spaces behind the parts belong to the prefix."""
 
     def end(self, line: bytes) -> int:
         """Return where the prefix of ``line`` ends, 0 without one."""
@@ -182,8 +183,8 @@ def _without_prefixes(content: bytes) -> bytes:
     if not prefixes:
         return content
     groups: dict[bytes, int] = {}
-    of_header: set[int] = set()
-    found: list[tuple[int, bytes]] = []
+    groups_with_header: set[int] = set()
+    lines: list[tuple[int, bytes]] = []
     group = 0
     for line in content.split(b"\n"):
         end = max(prefix.end(line) for prefix in prefixes)
@@ -191,17 +192,17 @@ def _without_prefixes(content: bytes) -> bytes:
             group = groups.setdefault(_CLOCK.sub(b"", line[:end]).strip(), len(groups))
         rest = line[end:]
         if any(word in rest for word in _WORDS) and _TITLES.match(rest.lstrip(b" \t")):
-            of_header.add(group)
-        found.append((group, rest))
+            groups_with_header.add(group)
+        lines.append((group, rest))
     # Ranks print at the same time: the rows of one are not between those of another.
-    if len(of_header) > 1:
-        found.sort(key=lambda one: one[0])
-    return b"\n".join(line for _, line in found)
+    if len(groups_with_header) > 1:
+        lines.sort(key=itemgetter(0))
+    return b"\n".join(line for _, line in lines)
 
 
 def _prefixes(content: bytes) -> tuple[list[_Prefix], bool]:
     """Return the different prefixes of the headers in ``content``, and whether one has none."""
-    found: dict[_Prefix, None] = {}
+    prefixes: dict[_Prefix, None] = {}
     is_plain = False
     for start, match in _headers(content):
         before = content[start : match.start()]
@@ -215,9 +216,15 @@ def _prefixes(content: bytes) -> tuple[list[_Prefix], bool]:
             continue
         text = before.lstrip(b" \t") if is_section else before.strip(b" \t")
         prefix = _Prefix(tuple(_DIGITS.split(text)), spaces=not is_section)
-        if _is_repeated(prefix, content, match.end()):
-            found[prefix] = None
-    return list(found), is_plain
+        # Lines behind the header have the prefix of a log, too.
+        header_end = content.find(b"\n", match.end())
+        behind = b""
+        if header_end >= 0:
+            behind = content[header_end + 1 : header_end + _LONGEST_HEADER * _NEXT]
+        lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
+        if sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1)):
+            prefixes[prefix] = None
+    return list(prefixes), is_plain
 
 
 def _headers(content: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
@@ -238,20 +245,14 @@ def _headers(content: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
             yield start, match
 
 
-def _is_repeated(prefix: _Prefix, content: bytes, at: int) -> bool:
-    """Return whether lines behind the one with the position ``at`` have ``prefix``."""
-    begin = content.find(b"\n", at)
-    behind = content[begin + 1 : begin + _LONGEST_HEADER * _NEXT] if begin >= 0 else b""
-    lines = [line for line in behind.split(b"\n") if line.strip()][:_NEXT]
-    return sum(prefix.end(line) > 0 for line in lines) >= min(2, max(len(lines), 1))
-
-
 def nsys_summaries(folder: Path) -> list[Path]:
-    """Return the CSV files that ``nsys stats --output`` writes of one run, a file for each report;
-    none where the files in ``folder`` are of several runs."""
+    """Return the CSV files of one run of ``nsys stats --output``, a file for each report.
+
+    None where ``folder`` has the files of several runs.
+    """
     try:
-        found = [(file, _NSYS_SUMMARY.fullmatch(file.name)) for file in sorted(folder.iterdir())]
+        named = [(file, _NSYS_SUMMARY.fullmatch(file.name)) for file in sorted(folder.iterdir())]
     except OSError:
         return []
-    runs = {match[1] for _, match in found if match}
-    return [file for file, match in found if match] if len(runs) == 1 else []
+    runs = {match[1] for _, match in named if match}
+    return [file for file, match in named if match] if len(runs) == 1 else []

@@ -1,15 +1,14 @@
-"""Reads the traces that nvprof prints, as text or CSV, into the canonical tables, and those that
-Nsight Systems prints.
+"""Reads the traces that nvprof and Nsight Systems print, as text or CSV, into the canonical tables.
+
+The rows are those of ``nvprof --print-gpu-trace`` and ``--print-api-trace``, or of ``nsys stats``
+with the reports ``cuda_gpu_trace`` and ``cuda_api_trace``. A log has the program's own output
+before, between and behind them, several tables where several processes ran, lines that are indented
+or coloured, and cells in two layouts: padded columns, and CSV with a line of units. Rows are
+therefore found by their beginning, a time, behind a header.
 
 Times and sizes have the printed digits: CSV has six decimals of a unit that it chooses by column,
 columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 bytes. Nsight Systems
 prints nanoseconds, and megabytes of a million bytes with three decimals.
-
-The rows are those of ``nvprof --print-gpu-trace`` and ``--print-api-trace``, or of ``nsys stats``
-with the reports ``cuda_gpu_trace`` and ``cuda_api_trace``. A log has
-the program's own output before, between and behind them, several tables where several processes
-ran, lines that are indented or coloured, and cells in two layouts: padded columns, and CSV with a
-line of units. Rows are therefore found by their beginning, a time, behind a header.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _UNITS_OF: Final[dict[str, dict[str, float]]] = {
     },
 }
 _COLUMNS: Final = {
-    one.column: pl.Int64 if one.unit == "size" else pl.String for one in _TITLES.values()
+    title.column: pl.Int64 if title.unit == "size" else pl.String for title in _TITLES.values()
 }
 _PROCESS: Final = re.compile(rb"==(\d{1,18})== ")
 _COPY: Final = r"^\[?(?:CUDA )?(?:Unified Memory )?[Mm]emcpy (?:Unified )?(\w+)"
@@ -94,10 +93,10 @@ def read(path: Path, progress: Progress) -> Trace:
     cells = pl.concat([_typed(path, rows) for rows in layouts], how="diagonal")
     work, calls = _split(cells, ledger)
     devices = _devices(work["device"])
-    numbers = {text: one["device"] for text, one in devices.items()}
+    numbers = {text: device["device"] for text, device in devices.items()}
     number = work["device"].replace_strict(numbers, default=0, return_dtype=pl.Int32)
     work = work.with_columns(number.alias("number"))
-    processes = {int(one) for one in _PROCESS.findall(content)}
+    processes = {int(number) for number in _PROCESS.findall(content)}
     processes |= set(calls["process"].drop_nulls().cast(pl.Int64, strict=False).to_list())
     names = NameTable(ledger)
     # A printed start of 0 is a time.
@@ -128,12 +127,12 @@ def read(path: Path, progress: Progress) -> Trace:
         [{**row, "vendor": "NVIDIA"} for row in devices.values()], tables["activities"]["device"]
     )
     tables["ledger"] = ledger.frame()
-    of_nsys = any(one.of_nsys for one in layouts)
-    as_csv = any(one.units and one.is_csv for one in layouts)
+    is_nsys = any(rows.is_nsys for rows in layouts)
+    as_csv = any(rows.units and rows.is_csv for rows in layouts)
     meta = TraceMeta(
         source=str(path),
-        format="nsys" if of_nsys else "nvprof",
-        producer="NVIDIA Nsight Systems" if of_nsys else "NVIDIA nvprof",
+        format="nsys" if is_nsys else "nvprof",
+        producer="NVIDIA Nsight Systems" if is_nsys else "NVIDIA nvprof",
         truncated=source.truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
@@ -145,10 +144,10 @@ def read(path: Path, progress: Progress) -> Trace:
 
 def without_table(path: Path, content: bytes) -> NotATraceError:
     """Return the error on output of nvprof, ``content``, that has no activities."""
-    said = _SAID.search(content)
+    message = _SAID.search(content)
     why = "it has no table with starts and durations"
-    if said:
-        reason = said[1] or b"a spreadsheet replaced its lines by Err:5xx"
+    if message:
+        reason = message[1] or b"a spreadsheet replaced its lines by Err:5xx"
         why = re.sub(r"[^ -~]", "?", reason.decode("latin-1"))[:_LONGEST_REASON].rstrip(".")
     return NotATraceError(
         f"{path} is output of nvprof without activities ({why}): record it again with "
@@ -161,14 +160,14 @@ def _typed(path: Path, rows: Rows) -> pl.DataFrame:
 
     ``*_step`` is what the last printed digit is worth.
     """
-    known = {_TITLES[title].column: title for title in rows.cells.columns if title in _TITLES}
-    if "start" not in known or "duration" not in known:
+    title_of = {_TITLES[title].column: title for title in rows.cells.columns if title in _TITLES}
+    if "start" not in title_of or "duration" not in title_of:
         raise CorruptError(f"{path} has a table without starts and durations: record it again")
     texts = rows.cells.select(
-        pl.col(title).str.strip_chars(" ").alias(column) for column, title in known.items()
+        pl.col(title).str.strip_chars(" ").alias(column) for column, title in title_of.items()
     )
     typed: list[pl.Expr] = []
-    for column, title in known.items():
+    for column, title in title_of.items():
         if (factors := _UNITS_OF.get(_TITLES[title].unit)) is None:
             continue
         unit = rows.units.get(title)
@@ -178,34 +177,34 @@ def _typed(path: Path, rows: Rows) -> pl.DataFrame:
                 raise CorruptError(f"{path}: the unit {unit!r} of {title} is not known")
             unit = None
         typed += quantities(column, factors, unit)
-    found = texts.with_columns(typed)
+    typed_cells = texts.with_columns(typed)
     for column in ("start", "duration"):
-        if found[column].null_count() == found.height > texts[column].null_count():
+        if typed_cells[column].null_count() == typed_cells.height > texts[column].null_count():
             raise CorruptError(
                 f"{path} has times without a unit: the line behind the header has it"
             )
-    if rows.of_nsys and "name" in known:
-        found = found.with_columns(pl.col("name").str.replace(_SIDES, "${1}to$2]"))
-    if rows.of_nsys and "bytes" in known:
+    if rows.is_nsys and "name" in title_of:
+        typed_cells = typed_cells.with_columns(pl.col("name").str.replace(_SIDES, "${1}to$2]"))
+    if rows.is_nsys and "bytes" in title_of:
         # Sizes that three decimals round to 0 are not known.
         rounded = (pl.col("bytes") == 0) & (pl.col("bytes_step") > 1)
-        found = found.with_columns(pl.when(~rounded).then("bytes").alias("bytes"))
-    if "migrated" in known:
-        sizes = ("bytes", "bytes_step") if "bytes" in known else ()
+        typed_cells = typed_cells.with_columns(pl.when(~rounded).then("bytes").alias("bytes"))
+    if "migrated" in title_of:
+        sizes = ("bytes", "bytes_step") if "bytes" in title_of else ()
         step = pl.col("migrated_step")
         if sizes:
             step = pl.when(pl.col("bytes").is_null()).then(step).otherwise("bytes_step")
-        found = found.with_columns(
+        typed_cells = typed_cells.with_columns(
             pl.coalesce(*sizes[:1], "migrated").alias("bytes"), step.alias("bytes_step")
         ).drop("migrated", "migrated_step")
-    return found
+    return typed_cells
 
 
 def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of activities, and those of calls; others are counted."""
     name = pl.col("name")
     copy = name.str.contains(_COPY)
-    of_no_device = pl.col("device").is_null() & pl.col("stream").is_null()
+    without_device = pl.col("device").is_null() & pl.col("stream").is_null()
     is_call = name.str.contains(_CALL) | pl.col("result").is_not_null()
     cut = name.str.starts_with("[") & ~name.str.contains("]", literal=True)
     counter = name.str.contains(_UNIFIED) & (pl.col("duration").is_null() | ~copy)
@@ -219,7 +218,7 @@ def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFr
         .then(pl.lit("cut"))
         .when(counter.fill_null(False))
         .then(pl.lit("counter"))
-        .when((of_no_device & is_call).fill_null(False))
+        .when((without_device & is_call).fill_null(False))
         .then(pl.lit("call"))
         .otherwise(pl.lit("work"))
     )
@@ -251,7 +250,8 @@ def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
     if cells.is_empty():
         return empty("activities")
     name, kind = pl.col("name"), pl.col("kind")
-    is_copy, is_set = (name.str.contains(one).fill_null(False) for one in (_COPY, _SET))
+    is_copy = name.str.contains(_COPY).fill_null(False)
+    is_set = name.str.contains(_SET).fill_null(False)
     frame = cells.with_columns(
         pl.coalesce("correlation", name.str.extract(r" \[(\d+)\]$", 1)).alias("correlation"),
         pl.when(name.str.starts_with("["))
@@ -288,8 +288,10 @@ def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
         .then(pl.sum_horizontal("static", "dynamic", ignore_nulls=True))
         .alias("shared_memory"),
     )
-    of_memory = pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
-    texts = frame.select(of_memory.otherwise("name")).to_series()
+    memory_name = (
+        pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
+    )
+    texts = frame.select(memory_name.otherwise("name")).to_series()
     return frame.select(
         *(
             pl.col(column).cast(dtype, strict=False)
@@ -305,13 +307,13 @@ def _devices(texts: pl.Series) -> dict[str, dict[str, int | str | None]]:
 
     Without a printed number devices are numbered in the order of their texts.
     """
-    found = {}
+    devices = {}
     for place, text in enumerate(distinct_values(texts)):
         name, printed = match.groups() if (match := _DEVICE.match(text)) else (None, None)
         # Eleven digits suffice to see that a number is too large; Python refuses thousands.
         number = int(printed[:11]) if printed else place
-        found[text] = {"device": number if number <= _LARGEST_DEVICE else place, "name": name}
-    return found
+        devices[text] = {"device": number if number <= _LARGEST_DEVICE else place, "name": name}
+    return devices
 
 
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
@@ -344,7 +346,7 @@ class Rows(msgspec.Struct, frozen=True):
     is_csv: bool
 
     @property
-    def of_nsys(self) -> bool:
+    def is_nsys(self) -> bool:
         """Whether Nsight Systems has printed the table."""
         return bool({"CorrId", "CorrID"} & set(self.cells.columns))
 
@@ -395,10 +397,10 @@ def _rows(content: bytes) -> tuple[list[Rows], int, int]:
 
 def _layout(cells: pl.DataFrame, units: dict[str, str], *, is_csv: bool) -> Rows:
     """Return the rows with ``cells``; the unit of a column may stand in its title."""
-    own = {title: match for title in cells.columns if (match := _OWN_UNIT.fullmatch(title))}
-    units = units | {match[1]: _DECIMAL.get(match[2], match[2]) for match in own.values()}
+    matches = {title: match for title in cells.columns if (match := _OWN_UNIT.fullmatch(title))}
+    units = units | {match[1]: _DECIMAL.get(match[2], match[2]) for match in matches.values()}
     return Rows(
-        cells.rename({title: match[1] for title, match in own.items()}),
+        cells.rename({title: match[1] for title, match in matches.items()}),
         {title: unit for title, unit in units.items() if unit},
         is_csv,
     )

@@ -43,53 +43,63 @@ class Profiler(Enum):
     MXNET = "mxnet"
 
 
-class SummaryTable(msgspec.Struct):
-    """One table.
+class SummaryColumn(msgspec.Struct):
+    """A printed column."""
 
-    ``titles`` are the figures of its columns, empty text for others; ``units`` the units of those
-    whose cells have none; ``percents`` whether each column is of percentages. ``section`` is the
-    last title of a section before it, ``process`` the process that nvprof names there, ``device``
-    the device, if not in a column. ``of`` is what the rows of Nsight Systems are: ``kernels`` (or
-    copies), ``calls`` of the host, ``ranges``, ``host`` events of MPI, OpenMP and OpenACC. The
-    times of a table ``on_cpu`` are the host's. ``cuts`` counts marks of left out lines,
-    ``malformed`` lines that begin as a row does and are none; ``total`` and ``cpu_total`` are the
-    sums that torch prints below, in nanoseconds; of a table ``on_cpu``, ``total`` is that of the
-    CPU, and ``device_total`` the other. ``divided_by`` is the column by which the table divides
-    what others have in one row, or adds kinds that others have apart. ``inclusive`` is whether all
-    times of the device include inner operators. ``mark`` is the decimal mark of its numbers, None
-    where they do not show it. ``repeated`` counts rows that an earlier table of the same run has.
-    """
+    figure: str
+    """The column of ``titles.tsv``; empty where it is not read."""
+    unit: str | None
+    """The unit of cells that are printed without one."""
+    is_percent: bool
+
+
+class SummaryTable(msgspec.Struct):
+    """A summary: its columns, its rows, and what the lines around it say about them."""
 
     profiler: Profiler
-    titles: list[str]
-    units: list[str | None]
+    columns: list[SummaryColumn]
     separator: str
     section: str
+    """The last title of a section before the table."""
     process: int | None = None
+    """The process that nvprof names before the table."""
     device: tuple[int, str] | None = None
-    of: str = "kernels"
+    """The device that nvprof names before the table."""
+    row_kind: str = "kernels"
+    """What the rows of Nsight Systems are: ``kernels`` (or copies), ``calls``, ``ranges``, or
+    ``host`` events of MPI, OpenMP and OpenACC."""
     on_cpu: bool = False
+    """Whether the times are the host's."""
     rows: list[Cells] = msgspec.field(default_factory=list)
     cuts: int = 0
+    """Marks of lines that were left out."""
     malformed: int = 0
+    """Lines that begin as a row does, and are cut."""
     total: Quantity | None = None
+    """The sum in nanoseconds that torch prints below the table."""
     cpu_total: Quantity | None = None
+    """The sum of the CPU times that torch prints below the table."""
     device_total: Quantity | None = None
+    """The sum of the device times, where ``on_cpu`` makes ``total`` that of the CPU."""
     divided_by: str | None = None
+    """The column by which the table divides rows that other tables have as one, or adds up rows
+    that others divide."""
     inclusive: bool = False
-    percents: list[bool] = msgspec.field(default_factory=list)
+    """Whether all device times include those of inner operators."""
     mark: str | None = None
+    """The decimal mark, None where the numbers do not show it."""
     repeated: int = 0
+    """Rows that an earlier table of the same run has too."""
 
     @property
-    def sizes(self) -> bool:
+    def has_sizes(self) -> bool:
         """Whether the table has sizes of copies instead of times."""
-        return "bytes" in self.titles
+        return any(column.figure == "bytes" for column in self.columns)
 
 
 _TITLES: Final = titles("summary")
 _TIMES: Final = ("total", "mean", "median", "min", "max", "deviation")
-_OF_DEVICE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
+_DEVICE_TITLE: Final = re.compile(r"(self )?(cuda|xpu|hpu|mtia|privateuse1|gpu)( .*)?")
 _UNIT: Final = re.compile(r"(.*?) ?\((\w+)\)")
 _UNITS_LINE: Final = re.compile(r"(?:[a-zA-Z/%]*[,;])+[a-zA-Z/%]*")
 _UNIT_WORDS: Final = r"%?(?: *\b(?:ns|us|ms|s)\b)+"
@@ -105,18 +115,18 @@ _SECTION: Final = re.compile(
     r'|\w+_SUMMARY\w*:|ROCPROFV3 (?:.+ )?SUMMARY:|(?:==\d+== |={8} )?Device "[^"]*\(\d+\)"'
 )
 """Whole lines: the program prints others that begin so, between the rows of a table."""
-_OF_DOMAIN: Final = re.compile(r"ROCPROFV3 .+ SUMMARY:")
+_DOMAIN_SECTION: Final = re.compile(r"ROCPROFV3 .+ SUMMARY:")
 """The section of one domain or group of rocprofv3, before that of all."""
 _PROCESS: Final = re.compile(r"==(\d{1,18})== ")
 _DEVICE: Final = re.compile(r'(?:==\d+== |={8} )?(?:Device )?"?([^"]*?) \((\d+)\)"?')
-_SPACED: Final = re.compile(r"-?\d{1,3}(?: \d{3})+(?:[.,]\d+)?")
+_GROUPED_NUMBER: Final = re.compile(r"-?\d{1,3}(?: \d{3})+(?:[.,]\d+)?")
 """A number with spaces between groups of digits, in columns two spaces apart."""
-_CUT: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
+_CUT_MARK: Final = re.compile(r"[^\w\"]*(?:\.\.\.|\u2026)[^\w\"]*(?:<? ?snip.*)?|<? ?snip ?>?")
 _TYPE: Final = re.compile(r"([A-Za-z][\w ()]*?):\s+(?=[\d.]+(?:%|\s+[\d.]))")
 _TOTAL: Final = re.compile(r"(?:Self )?([A-Z]\w{1,30}) time total: +(\S+)")
 _SELF_DEVICE: Final = re.compile(r"\bSelf (?!CPU\b)([A-Z]\w{1,30})\b")
 """The name that torch prints for its device: ``CUDA``, or that of a backend, ``NPU``."""
-_ANOTHER: Final = re.compile(
+_OTHER_HEADER: Final = re.compile(
     r'"?(?:Time\(%\)"?[\s,]+"?Time"?[\s,]+"?Name|Invocations|Start"?[\s,]+"?Duration|'
     r'Count\s+Avg Size|Device","(?:Count|Kernel))'
 )
@@ -126,14 +136,14 @@ _COUNTER: Final = re.compile(
 )
 _WITH_UNITS: Final = r"(?:\D*\((?:[num\u00b5\u03bc]?s(?:ec)?|[KMG]i?B)\)){2}\D*"
 """The header of another report of Nsight Systems, which ends a table: units and no digit."""
-_FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
+_SEPARATORS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
 _UNITS: Final = {"": 1, **TIME, **SIZE}
 _MEMORY: Final = re.compile(r"-?[\d.]+ [KMGT]?[Bb]")
 """Memory as torch prints it, its unit apart: ``24.59 Gb``."""
 _SHARE: Final = re.compile(r"\d{1,3}\.\d\d%")
 _MEMORY_UNIT: Final = re.compile(r"[KMGT]?[Bb]")
-_BRACKETS: Final = (Profiler.NVPROF, Profiler.NSYS)
+_PRINT_BRACKETS: Final = (Profiler.NVPROF, Profiler.NSYS)
 _LONGEST_NUMBER: Final = 10
 """Digits from which on a number is not that of a device."""
 _FEWEST_ALIKE: Final = 2
@@ -141,7 +151,7 @@ _FEWEST_ALIKE: Final = 2
 _MOST_TITLES: Final = 64
 _LONGEST_TITLE: Final = 5
 """Words of the longest title."""
-_SHORT: Final = 300
+_LONGEST_MARK: Final = 300
 """Bytes of the longest line that is a mark or a section."""
 _LONGEST_LINE: Final = 1 << 17
 _LINES_OF_SECTION: Final = 50
@@ -149,92 +159,123 @@ _LINES_OF_SECTION: Final = 50
 
 
 def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
-    """Return the tables of summaries in ``content``, and the number of rows that are counters of
-    memory."""
-    found: list[SummaryTable] = []
-    table: SummaryTable | None = None
-    section, process, device = "", None, None
-    other = False
-    counters = 0
+    """Return the summaries in ``content``, and the number of rows of memory counters."""
     lines = printed_lines(content)["line"]
     headers = lines.str.contains(
         rf"^(?:{SUMMARY_TITLES}|(?:Self )?[A-Z]\w+ time total: )"
     ).arg_true()
     begin = max(0, headers[0] - _LINES_OF_SECTION) if len(headers) else len(lines)
+    reader = _LineReader()
     for line in lines[begin:].str.strip_chars("` \t"):
-        if not 0 < len(line) < _LONGEST_LINE:
-            continue
+        if 0 < len(line) < _LONGEST_LINE:
+            reader.take(line)
+    tables = reader.tables
+    _set_decimal_marks([table for table in tables if table.profiler is Profiler.NSYS])
+    torch_tables = [table for table in tables if table.profiler is Profiler.TORCH]
+    for table in torch_tables:
+        _mark_cpu_only(table)
+    _merge_sort_orders(torch_tables)
+    return tables, reader.memory_counters
+
+
+class _LineReader:
+    """The tables of the lines so far, and the section, process and device of the next table."""
+
+    def __init__(self) -> None:
+        self.tables: list[SummaryTable] = []
+        self.memory_counters = 0
+        self._table: SummaryTable | None = None
+        """The table to which rows belong."""
+        self._in_other_table = False
+        """Whether the last header is that of a table which is not read."""
+        self._section = ""
+        self._process: int | None = None
+        self._device: tuple[int, str] | None = None
+
+    def take(self, line: str) -> None:
+        """Read the next line: a title, a unit, a row, a sum, or the program's own output."""
+        table = self._table
+        is_short = len(line) < _LONGEST_MARK
         if re.match(SUMMARY_TITLES, line):
-            table = _header(line, section, process, device)
-            other = table is None
-            if table is not None:
-                found.append(table)
-            continue
-        if table is not None and not table.rows and _UNITS_LINE.fullmatch(line):
-            given = line.split(table.separator)[: len(table.titles)]
-            for at, unit in enumerate(given):
-                if unit not in ("", "%"):
-                    table.units[at] = table.units[at] or unit
-        elif table is not None and not table.rows and re.fullmatch(_UNIT_WORDS, line):
-            of_times = [at for at, title in enumerate(table.titles) if title in _TIMES]
-            for at, unit in zip(of_times, line.removeprefix("%").split(), strict=False):
-                table.units[at] = unit
+            self._table = _empty_table(line, self._section, self._process, self._device)
+            self._in_other_table = self._table is None
+            if self._table is not None:
+                self.tables.append(self._table)
+        elif table is not None and not table.rows and _set_units(table, line):
+            pass
         elif total := _TOTAL.fullmatch(line):
-            table = None
-            if (time := quantity(total[2], TIME, None)) is None:
-                continue
-            # A sum without a table above it is a table without rows.
-            sums = found[-1] if found and found[-1].profiler is Profiler.TORCH else None
-            if sums is None or (sums.cpu_total if total[1] == "CPU" else sums.total) is not None:
-                sums = SummaryTable(Profiler.TORCH, ["name", "total"], [None, None], " ", section)
-                found.append(sums)
-            if total[1] == "CPU":
-                sums.cpu_total = time
-            else:
-                sums.total = time
-        elif _ANOTHER.match(line):
-            table, other = None, True
+            self._table = None
+            self._take_total(is_cpu=total[1] == "CPU", time=quantity(total[2], TIME, None))
+        elif _OTHER_HEADER.match(line):
+            self._table, self._in_other_table = None, True
         elif table is not None and (cells := _row(line, table)) is not None:
             table.rows.append(cells)
-        elif len(line) < _SHORT and _SECTION.fullmatch(line):
-            if 'evice "' in line and (found_device := device_of(line)):
-                device = found_device
-            else:
-                table, section, device = None, line, None
-                if match := _PROCESS.match(line):
-                    process = int(match[1])
-        elif (
-            table is not None
-            and table.profiler is Profiler.NSYS
-            and re.fullmatch(_WITH_UNITS, line)
-        ):
-            table = None
-        elif table is not None and len(line) < _SHORT and _CUT.fullmatch(line):
+        elif is_short and _SECTION.fullmatch(line):
+            self._take_section(line)
+        elif table is None:
+            self.memory_counters += bool(self._in_other_table and is_short and _COUNTER.match(line))
+        elif table.profiler is Profiler.NSYS and re.fullmatch(_WITH_UNITS, line):
+            self._table = None
+        elif is_short and _CUT_MARK.fullmatch(line):
             table.cuts += 1
-        elif table is not None and _begins_as_row(line, table):
+        elif _is_cut_row(line, table):
             table.malformed += 1
-        elif other and table is None and len(line) < _SHORT and _COUNTER.match(line):
-            counters += 1
-    _set_marks(found)
-    for one in found:
-        _without_device(one)
-    _join_orders([one for one in found if one.profiler is Profiler.TORCH])
-    return found, counters
+
+    def _take_total(self, *, is_cpu: bool, time: Quantity | None) -> None:
+        """Set the sum of the table above; without one, add a table without rows."""
+        if time is None:
+            return
+        last = self.tables[-1] if self.tables else None
+        if (
+            last is None
+            or last.profiler is not Profiler.TORCH
+            or (last.cpu_total if is_cpu else last.total) is not None
+        ):
+            columns = [SummaryColumn(name, None, is_percent=False) for name in ("name", "total")]
+            last = SummaryTable(Profiler.TORCH, columns, " ", self._section)
+            self.tables.append(last)
+        if is_cpu:
+            last.cpu_total = time
+        else:
+            last.total = time
+
+    def _take_section(self, line: str) -> None:
+        """Take the device that a line of nvprof names, or begin another section."""
+        if 'evice "' in line and (device := device_of(line)):
+            self._device = device
+            return
+        self._table, self._section, self._device = None, line, None
+        if process := _PROCESS.match(line):
+            self._process = int(process[1])
 
 
-def _without_device(table: SummaryTable) -> None:
-    """Make a table of torch without own times of the device one of the CPU.
+def _set_units(table: SummaryTable, line: str) -> bool:
+    """Set the units of the columns from the line below the titles; False: it is another line."""
+    if _UNITS_LINE.fullmatch(line):
+        for column, unit in zip(table.columns, line.split(table.separator), strict=False):
+            if unit not in ("", "%"):
+                column.unit = column.unit or unit
+        return True
+    if re.fullmatch(_UNIT_WORDS, line):
+        times = [column for column in table.columns if column.figure in _TIMES]
+        for column, unit in zip(times, line.removeprefix("%").split(), strict=False):
+            column.unit = unit
+        return True
+    return False
+
+
+def _mark_cpu_only(table: SummaryTable) -> None:
+    """Make a table of torch whose device times are not usable one of the CPU.
 
     Old versions print the columns of the device wherever it was to be profiled, all 0, and the
-    oldest only times that include inner operators. What is missing of a table of the CPU is known
-    from the sum that stands below it.
+    oldest only times that include inner operators. The sum below a table of the CPU shows which
+    rows it lacks.
     """
-    if table.profiler is not Profiler.TORCH:
-        return
-    if not table.on_cpu and "self_cpu" in table.titles:
-        table.inclusive = "total" not in table.titles
-        no_work = table.total is not None and not table.total.value
-        table.on_cpu = table.inclusive or no_work
+    figures = {column.figure for column in table.columns}
+    if not table.on_cpu and "self_cpu" in figures:
+        table.inclusive = "total" not in figures
+        no_device_time = table.total is not None and not table.total.value
+        table.on_cpu = table.inclusive or no_device_time
     if not table.on_cpu:
         return
     table.device_total, table.total = table.total, table.cpu_total
@@ -243,162 +284,175 @@ def _without_device(table: SummaryTable) -> None:
         cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
 
 
-def _join_orders(found: list[SummaryTable]) -> None:
-    """Move rows of tables of torch to the table before, if both are of one run.
+def _merge_sort_orders(tables: list[SummaryTable]) -> None:
+    """Move the rows of a table of torch to the table before it, if both are of one run.
 
-    Scripts print a run in several orders, by time of the CPU and of the device, each up to a limit
-    of rows: what the later tables repeat counts once.
+    Scripts print a run in several orders, by CPU time and by device time, each up to a limit of
+    rows: what the later tables repeat counts once.
     """
-    before: SummaryTable | None = None
-    for table in found:
-        if before is None or not _same_run(before, table):
-            before = table
+    first: SummaryTable | None = None
+    for table in tables:
+        if first is None or not _are_of_one_run(first, table):
+            first = table
             continue
-        known = {cells["name"] for cells in before.rows}
-        others = [cells for cells in table.rows if cells["name"] not in known]
-        table.repeated = len(table.rows) - len(others)
-        before.rows += others
-        before.cuts += table.cuts
-        before.total = before.total or table.total
+        names = {cells["name"] for cells in first.rows}
+        new_rows = [cells for cells in table.rows if cells["name"] not in names]
+        table.repeated = len(table.rows) - len(new_rows)
+        first.rows += new_rows
+        first.cuts += table.cuts
+        first.total = first.total or table.total
         table.rows, table.cuts, table.total, table.device_total = [], 0, None, None
 
 
-def _same_run(one: SummaryTable, other: SummaryTable) -> bool:
-    """Return whether two tables of torch have the sums of one run, or without them its rows."""
-    if one.on_cpu != other.on_cpu or not one.rows or not other.rows:
+def _are_of_one_run(first: SummaryTable, second: SummaryTable) -> bool:
+    """Return whether two tables of torch have equal sums, or without sums equal rows."""
+    if first.on_cpu != second.on_cpu or not first.rows or not second.rows:
         return False
-    device = "device_total" if one.on_cpu else "total"
-    sums = [[getattr(table, name) for name in ("cpu_total", device)] for table in (one, other)]
-    known = [pair for pair in zip(*sums, strict=True) if all(sum_ and sum_.value for sum_ in pair)]
-    if known:
-        return all(first == second for first, second in known)
-    names = {cells["name"] for cells in one.rows} & {cells["name"] for cells in other.rows}
-    rows = [[c for c in table.rows if c["name"] in names] for table in (one, other)]
-    alike = [sorted(sorted(cells.items()) for cells in own) for own in rows]
-    return len(names) >= _FEWEST_ALIKE and alike[0] == alike[1]
+    sums = [(first.cpu_total, second.cpu_total)]
+    if first.on_cpu:
+        sums.append((first.device_total, second.device_total))
+    else:
+        sums.append((first.total, second.total))
+    printed = [pair for pair in sums if all(total and total.value for total in pair)]
+    if printed:
+        return all(first_total == second_total for first_total, second_total in printed)
+    common = {cells["name"] for cells in first.rows} & {cells["name"] for cells in second.rows}
+
+    def common_rows(table: SummaryTable) -> list[list[tuple[str, str]]]:
+        return sorted(sorted(cells.items()) for cells in table.rows if cells["name"] in common)
+
+    return len(common) >= _FEWEST_ALIKE and common_rows(first) == common_rows(second)
 
 
-def _set_marks(found: list[SummaryTable]) -> None:
-    """Set the decimal marks of the tables of Nsight Systems, which prints in the user's locale."""
-    of_locale = [table for table in found if table.profiler is Profiler.NSYS]
+def _set_decimal_marks(tables: list[SummaryTable]) -> None:
+    """Set the decimal marks of tables of Nsight Systems, which prints in the user's locale."""
+    texts = ("name", "type", "device")
     numbers = [
-        [
-            cell
-            for cells in table.rows
-            for title, cell in cells.items()
-            if title not in ("name", "type", "device")
-        ]
-        for table in of_locale
+        [cell for cells in table.rows for figure, cell in cells.items() if figure not in texts]
+        for table in tables
     ]
-    of_all = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
-    for table, own in zip(of_locale, numbers, strict=True):
-        table.mark = decimal_mark(pl.Series(own, dtype=pl.String)) or of_all
+    common_mark = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
+    for table, printed in zip(tables, numbers, strict=True):
+        table.mark = decimal_mark(pl.Series(printed, dtype=pl.String)) or common_mark
 
 
 def device_of(text: str) -> tuple[int, str] | None:
     """Return number and name of the device in ``text``: ``Tesla K80 (0)``."""
     match = _DEVICE.fullmatch(text)
-    return (int(match[2]), match[1]) if match and len(match[2]) < _LONGEST_NUMBER else None
+    if match is None or len(match[2]) >= _LONGEST_NUMBER:
+        return None
+    return int(match[2]), match[1]
 
 
-def _header(
-    line: str, section: str, process: int | None, device: tuple[int, str] | None
+def _empty_table(
+    header: str, section: str, process: int | None, device: tuple[int, str] | None
 ) -> SummaryTable | None:
-    """Return the empty table whose header ``line`` is, None where it has no names or times."""
-    if line.startswith("Name") and (match := _SELF_DEVICE.search(line)):
-        line = re.sub(rf"\b{match[1]}\b", "CUDA", line)
-    separator = next((mark for mark, least in _FORMS if line.count(mark) >= least), " ")
-    texts = _split(line, separator)
+    """Return the table whose titles are in ``header``, None without a column of names or times."""
+    if header.startswith("Name") and (backend := _SELF_DEVICE.search(header)):
+        header = re.sub(rf"\b{backend[1]}\b", "CUDA", header)
+    separator = next((mark for mark, least in _SEPARATORS if header.count(mark) >= least), " ")
+    titles = _split(header, separator)
     if separator == " ":
-        titled = (title for text in texts for title in _known(text))
-        texts = list(islice(titled, _MOST_TITLES + 1))
-    if not 2 <= len(texts) <= _MOST_TITLES:
+        single_spaced = (title for text in titles for title in _single_spaced_titles(text))
+        titles = list(islice(single_spaced, _MOST_TITLES + 1))
+    if not 2 <= len(titles) <= _MOST_TITLES:
         return None
-    titles: list[str] = []
-    units: list[str | None] = []
-    percents: list[bool] = []
-    names = [text.lower() for text in texts]
-    for text, name in zip(texts, names, strict=True):
-        figure, unit = _figure(text)
-        has_axes = name in _TITLES and _TITLES[name].unit == "axes"
-        words = 3 if separator == " " and has_axes else 1
-        titles += ["" if figure in titles else figure] * words
-        units += [unit] * words
-        percents += [text.endswith("%")] * words
-    profiler = _profiler(names)
-    if profiler is Profiler.NSYS and names[0].split(" (")[0] == "total":
-        titles[0] = "bytes"
-    on_cpu = profiler is Profiler.TORCH and not any(_OF_DEVICE.fullmatch(name) for name in names)
-    if on_cpu and "self_cpu" in titles:
-        titles[titles.index("self_cpu")] = "total"
-    if "name" not in titles or not ({"total", "bytes"} & {*titles} or profiler is Profiler.TORCH):
+    lower = [title.lower() for title in titles]
+    profiler = _profiler(lower)
+    on_cpu = profiler is Profiler.TORCH and not any(map(_DEVICE_TITLE.fullmatch, lower))
+    columns = _columns(titles, separator)
+    figures = [column.figure for column in columns]
+    if profiler is Profiler.NSYS and lower[0].split(" (")[0] == "total":
+        columns[0].figure = figures[0] = "bytes"
+    if on_cpu and "self_cpu" in figures:
+        column = figures.index("self_cpu")
+        columns[column].figure = figures[column] = "total"
+    has_figures = "total" in figures or "bytes" in figures or profiler is Profiler.TORCH
+    if "name" not in figures or not has_figures:
         return None
-    bare = {name.split(" (")[0] for name in names}
-    of = "kernels"
-    if profiler is Profiler.NSYS and "bytes" not in titles:
-        of = "ranges" if "range" in bare else of
+    row_kind = "kernels"
+    if profiler is Profiler.NSYS and "bytes" not in figures:
+        without_units = {title.split(" (")[0] for title in lower}
+        if {"calls", "num calls"} & without_units:
+            row_kind = "calls"
         # MPI events have a source; kernels have instances, and copies an operation.
-        of = "host" if "source" in bare or {"count", "name"} <= bare else of
-        of = "calls" if {"calls", "num calls"} & bare else of
-    dividing = ("hostname", "gridxyz", *(["category"] if profiler is Profiler.NSYS else []))
-    divided_by = next((one for one in dividing if one in names), None)
-    if _OF_DOMAIN.match(section):
+        elif "source" in without_units or {"count", "name"} <= without_units:
+            row_kind = "host"
+        elif "range" in without_units:
+            row_kind = "ranges"
+    dividing = ["hostname", "gridxyz", *(["category"] if profiler is Profiler.NSYS else [])]
+    divided_by = next((title for title in dividing if title in lower), None)
+    if _DOMAIN_SECTION.match(section):
         divided_by = "domain"
     return SummaryTable(
         profiler,
-        titles,
-        units,
+        columns,
         separator,
         section,
         process,
         device,
-        of=of,
+        row_kind=row_kind,
         on_cpu=on_cpu,
         divided_by=divided_by,
-        percents=percents,
     )
 
 
+def _columns(titles: list[str], separator: str) -> list[SummaryColumn]:
+    """Return the columns with ``titles``; of several with one figure, the first is read."""
+    columns: list[SummaryColumn] = []
+    for title in titles:
+        figure, unit = _figure(title)
+        if any(column.figure == figure for column in columns):
+            figure = ""
+        described = _TITLES.get(title.lower())
+        # Padded cells have no quotes: three numbers in one column are three words.
+        words = 3 if separator == " " and described and described.unit == "axes" else 1
+        is_percent = title.endswith("%")
+        columns += [SummaryColumn(figure, unit, is_percent) for _ in range(words)]
+    return columns
+
+
 def _profiler(titles: list[str]) -> Profiler:
-    if any(_OF_DEVICE.fullmatch(one) or "cpu" in one for one in titles):
+    """Return the profiler that prints a table with ``titles``, in lower case."""
+    if any(_DEVICE_TITLE.fullmatch(title) or "cpu" in title for title in titles):
         return Profiler.TORCH
     if "total count" in titles:
         return Profiler.MXNET
-    if any(one.startswith(("totalduration", "duration", "sum")) for one in titles):
+    if any(title.startswith(("totalduration", "duration", "sum")) for title in titles):
         return Profiler.ROCPROF
-    if any(one.startswith("total") for one in titles):
+    if any(title.startswith("total") for title in titles):
         return Profiler.NSYS
     return Profiler.NVPROF
 
 
 def _figure(title: str) -> tuple[str, str | None]:
-    """Return the figure of the column ``title``, empty for others, and the unit in the title."""
+    """Return the figure below ``title``, empty for others, and the unit in the title."""
     text = " ".join(title.lower().split())
-    if (known := _TITLES.get(text)) and known.column:
-        return known.column, "ns" if known.unit == "ns" else None
-    if match := _OF_DEVICE.fullmatch(text):
-        what = (match[1] or "") + (match[3] or "").strip()
-        of = {"self ": "total", "self %": "share", "self time total": "total"}
-        return of.get(what, ""), None
+    if (described := _TITLES.get(text)) and described.column:
+        return described.column, "ns" if described.unit == "ns" else None
+    if match := _DEVICE_TITLE.fullmatch(text):
+        figures = {"self ": "total", "self %": "share", "self time total": "total"}
+        return figures.get((match[1] or "") + (match[3] or "").strip(), ""), None
     if match := _UNIT.fullmatch(title):
         return _figure(match[1])[0], match[2]
     return "", None
 
 
-def _known(text: str) -> Iterator[str]:
-    """Yield the titles in ``text``, in which single spaces may stand between known ones."""
+def _single_spaced_titles(text: str) -> Iterator[str]:
+    """Yield the titles in ``text``; single spaces separate those that are known."""
     words = text.split(" ")
-    at = 0
-    while at < len(words):
-        for end in range(min(len(words), at + _LONGEST_TITLE), at, -1):
-            title = " ".join(words[at:end])
+    begin = 0
+    while begin < len(words):
+        # The longest known title that begins here, else one word.
+        for end in range(min(len(words), begin + _LONGEST_TITLE), begin, -1):
+            title = " ".join(words[begin:end])
             lower = title.lower()
-            of_device = _OF_DEVICE.fullmatch(lower) and end - at < 5 and "# of" not in lower
-            match = _UNIT.fullmatch(lower)
-            is_known = lower in _TITLES or of_device or (match and match[1] in _TITLES)
-            if end == at + 1 or is_known:
+            of_device = _DEVICE_TITLE.fullmatch(lower) and end - begin < 5 and "# of" not in lower
+            with_unit = _UNIT.fullmatch(lower)
+            is_known = lower in _TITLES or (with_unit and with_unit[1] in _TITLES)
+            if end == begin + 1 or of_device or is_known:
                 yield title
-                at = end
+                begin = end
                 break
 
 
@@ -413,125 +467,134 @@ def _split(line: str, separator: str) -> list[str]:
 
 
 def _row(line: str, table: SummaryTable) -> Cells | None:
-    """Return the cells of ``line`` by figure, None where it is no row of ``table``."""
+    """Return the cells of ``line`` by figure, None where it is not a row of ``table``."""
     if _RULER.fullmatch(line):
         return None
-    for candidate in _candidates(line, table):
+    for division in _divisions(line, table):
         cells = {
-            title: cell.strip()
-            for title, cell in zip(table.titles, candidate, strict=True)
-            if title and cell.strip()
+            column.figure: cell.strip()
+            for column, cell in zip(table.columns, division, strict=True)
+            if column.figure and cell.strip()
         }
-        if _valid(cells, table):
+        if _is_valid(cells, table):
             return cells
     return None
 
 
-def _candidates(line: str, table: SummaryTable) -> Iterator[list[str]]:
-    """Yield the ways to divide ``line`` into as many cells as ``table`` has titles."""
-    width, at = len(table.titles), table.titles.index("name")
+def _divisions(line: str, table: SummaryTable) -> Iterator[list[str]]:
+    """Yield the ways to divide ``line`` into as many cells as ``table`` has columns."""
+    figures = [column.figure for column in table.columns]
+    width, name_at = len(figures), figures.index("name")
+    begins_with_type = figures[0] == "type"
     if table.separator != " ":
         cells = _split(line, table.separator)
         # The first cell, if it is empty, went with the spaces before the line.
-        if table.separator in "|\t" and table.titles[0] == "type" and len(cells) == width - 1:
+        if table.separator in "|\t" and begins_with_type and len(cells) == width - 1:
             cells = ["", *cells]
-        if len(cells) >= width and (whole := joined(cells, width, at)):
+        if len(cells) >= width and (whole := joined(cells, width, name_at)):
             yield whole
         return
-    first = []
-    if table.titles[0] == "type":
+    type_cell = []
+    if begins_with_type:
         match = _TYPE.match(line)
-        first, width, at = [match[1] if match else ""], width - 1, at - 1
+        type_cell, width, name_at = [match[1] if match else ""], width - 1, name_at - 1
         line = line[match.end() :] if match else line
-    parts = re.split(r"\s{2,}|\t", line)
-    apart = joined(parts, width, at, "  ")
-    if at == width - 1:
+    padded = re.split(r"\s{2,}|\t", line)
+    by_padding = joined(padded, width, name_at, "  ")
+    if name_at == width - 1:
+        by_words = re.split(r"[ \t]+", line.strip(), maxsplit=name_at)
         # Single spaces separate cells, but for those that separate groups of digits.
-        cells = re.split(r"[ \t]+", line.strip(), maxsplit=at)
-        spaced = [cell for cell in parts[:at] if " " in cell]
-        ways = [apart, cells] if spaced and all(map(_SPACED.fullmatch, spaced)) else [cells, apart]
+        spaced = [cell for cell in padded[:name_at] if " " in cell]
+        divisions = [by_words, by_padding]
+        if spaced and all(map(_GROUPED_NUMBER.fullmatch, spaced)):
+            divisions.reverse()
     else:
-        cells = line.rsplit(None, width - 1)
-        ways = [apart, [] if any(map(_MEMORY_UNIT.fullmatch, cells)) else cells]
-        if not apart and len(parts) > 1 and at == 0:
-            yield _from_the_right(parts, table)
-    yield from ([*first, *way] for way in ways if way and len(way) == width)
+        by_words = line.rsplit(None, width - 1)
+        divisions = [by_padding, [] if any(map(_MEMORY_UNIT.fullmatch, by_words)) else by_words]
+        if not by_padding and len(padded) > 1 and name_at == 0:
+            yield _right_aligned(padded, table)
+    yield from ([*type_cell, *cells] for cells in divisions if cells and len(cells) == width)
 
 
-def _from_the_right(parts: list[str], table: SummaryTable) -> list[str]:
-    """Return the cells of a row whose first cells are empty, empty ones where it is another.
+def _right_aligned(cells: list[str], table: SummaryTable) -> list[str]:
+    """Return the cells of a row whose first figures are empty, empty ones for another line.
 
-    The others stand in the last columns: a row that is cut has other cells there.
+    The figures stand in the last columns. A row that is cut has other figures there.
     """
-    name, *left = parts
-    first = len(table.titles) - len(left)
-    for cell, title, is_percent in zip(
-        left, table.titles[first:], table.percents[first:], strict=True
-    ):
-        if title == "calls":
+    name, *figures = cells
+    first = len(table.columns) - len(figures)
+    for cell, column in zip(figures, table.columns[first:], strict=True):
+        if column.figure == "calls":
             fits = count(cell) is not None
-        elif is_percent:
+        elif column.is_percent:
             fits = cell.endswith("%")
-        elif title:
+        elif column.figure:
             fits = quantity(cell, TIME, None) is not None
         else:
             fits = not cell.isdecimal() and not cell.endswith("%")
         if not fits:
-            return [""] * len(table.titles)
-    return [name, *[""] * (first - 1), *left]
+            return [""] * len(table.columns)
+    return [name, *[""] * (first - 1), *figures]
 
 
-def _valid(cells: Cells, table: SummaryTable) -> bool:
+def _is_valid(cells: Cells, table: SummaryTable) -> bool:
     """Return whether a row has a name, and numbers where they must be."""
     name = cells.get("name", "")
     # The names of copies and memsets are in brackets.
-    if not name or (table.profiler in _BRACKETS and name[0] == "[" and "]" not in name):
+    if not name or (table.profiler in _PRINT_BRACKETS and name[0] == "[" and "]" not in name):
         return False
     for figure in ("share", "calls", "total", "bytes", "self_cpu"):
         text = cells.get(figure)
         # Shares of no time at all are NaN.
         if text is None or text in ("-", "NaN", "nan"):
             continue
-        known: object = quantity(text, _UNITS, "")
         if figure == "share":
-            known = percent(text)
+            is_number = percent(text) is not None
         elif figure == "calls":
-            known = count(text)
-        if not known:
+            is_number = count(text) is not None
+        else:
+            is_number = quantity(text, _UNITS, "") is not None
+        if not is_number:
             return False
     if table.profiler is Profiler.TORCH:
         return bool({"total", "self_cpu", "cpu"} & cells.keys())
     return bool({"total", "bytes"} & cells.keys()) and "calls" in cells
 
 
-def _begins_as_row(line: str, table: SummaryTable) -> bool:
-    """Return whether ``line`` begins with the figures of a row: it is one that is cut."""
-    if table.titles[0] == "name":
+def _is_cut_row(line: str, table: SummaryTable) -> bool:
+    """Return whether ``line`` begins with the figures of a row and ends before the last."""
+    first_figure = table.columns[0].figure
+    if first_figure == "name":
         _, *cells = _split(line, table.separator)
-        if not 0 < len(cells) < len(table.titles) - 1:
+        if not 0 < len(cells) < len(table.columns) - 1:
             return False
+        # The last cell may be cut within its number.
         if table.profiler is Profiler.TORCH:
-            known = [
+            figures = [
                 percent(cell) or quantity(cell, TIME, None) or _MEMORY.fullmatch(cell)
                 for cell in cells[:-1]
             ]
-            return (len(known) > 1 and None not in known) or bool(_SHARE.fullmatch(cells[0]))
-        of_calls, *others = cells
-        known = [quantity(cell, TIME, "ns") for cell in others[:-1]]
-        return of_calls.isdecimal() and bool(others) and None not in known
-    if table.titles[0] not in ("share", "type"):
+            return (len(figures) > 1 and None not in figures) or bool(_SHARE.fullmatch(cells[0]))
+        calls, *others = cells
+        times = [quantity(cell, TIME, "ns") for cell in others[:-1]]
+        return calls.isdecimal() and bool(others) and None not in times
+    if first_figure not in ("share", "type"):
         return False
     if table.separator == " ":
         match = _TYPE.match(line)
         words = line[match.end() if match else 0 :].split(None, 4)
     else:
         words = [cell.strip() for cell in _split(line, table.separator)]
-        words = words[1:] if table.titles[0] == "type" else words
+        words = words[1:] if first_figure == "type" else words
     if len(words) < 2:
         return False
     share, time, *others = words
     if table.profiler is Profiler.NVPROF and table.separator == " ":
         unit = None if others else "ns"
         return share.endswith("%") and quantity(time, TIME, unit) is not None
-    of_row = (percent(share), quantity(time, TIME, "ns"), count(others[0]) if others else None)
-    return len(words) > 3 and None not in of_row
+    return (
+        len(words) > 3
+        and percent(share) is not None
+        and quantity(time, TIME, "ns") is not None
+        and count(others[0]) is not None
+    )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Title(NamedTuple):
-    """What stands below a title: the name of the column, empty for others, and its unit."""
+    """A title's column and unit; the column is empty for titles that are not read."""
 
     column: str
     unit: str

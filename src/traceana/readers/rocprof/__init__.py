@@ -20,8 +20,8 @@ _CHROME: Final = re.compile(
 """A process of rocprof's Chrome trace, which repeats its database."""
 _CSV: Final = re.compile(
     b"|".join(
-        f"^(?=[^\r\n]*?{rocprof_title(one)})[^\r\n]*?{rocprof_title(other)}".encode()
-        for one, other in ROCPROF_TITLES
+        f"^(?=[^\r\n]*?{rocprof_title(first)})[^\r\n]*?{rocprof_title(second)}".encode()
+        for first, second in ROCPROF_TITLES
     ),
     re.MULTILINE | re.IGNORECASE,
 )
@@ -38,24 +38,23 @@ _SEQUENCE: Final = 10
 
 
 def files(path: Path) -> list[Path]:
-    """Return the CSV files of the run of rocprofv3 whose output is ``path``; none for other paths.
+    """Return the CSV files that rocprofv3 wrote to the output ``path``; none for other paths.
 
     ``path`` is the prefix that ``--output-directory`` and ``--output-file`` give: ``DIR/NAME`` of
     ``DIR/NAME_kernel_trace.csv``, or the folder of ``kernel_trace.csv``.
     """
-    begin = path / "_" if path.is_dir() else path
-    folder, name = begin.parent, begin.name.removesuffix("_")
+    folder, name = (path, "") if path.is_dir() else (path.parent, path.name.removesuffix("_"))
     try:
-        found = sorted(folder.iterdir())
+        inside = sorted(folder.iterdir())
     except OSError:
         return []
     names = re.compile(re.escape(name) + ("_" if name else "") + _FILE)
-    return [file for file in found if names.fullmatch(file.name) and file.is_file()]
+    return [file for file in inside if names.fullmatch(file.name) and file.is_file()]
 
 
 def run_of(file: Path) -> Path:
-    """Return the path of the run of rocprofv3 that ``file`` is part of, for :func:`files`: its
-    prefix or folder, ``file`` itself where its name is another."""
+    """Return the prefix or folder of the run of rocprofv3 that ``file`` is part of, for
+    :func:`files`; ``file`` itself if rocprofv3 names no file so."""
     named = re.fullmatch(f"(?:(.+)_)?{_FILE}", file.name)
     if named is None:
         return file
@@ -75,7 +74,7 @@ def _is_csv(head: Head) -> Confidence:
 
 
 def _is_perfetto(head: Head) -> Confidence:
-    """Packets, each with the number of its sequence, and one of them with a track or an event."""
+    """Return whether the first packets have a sequence, and one of them a track or an event."""
     if not head.content.startswith(b"\x0a"):
         return Confidence.NONE
     from traceana.readers.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields
@@ -83,9 +82,10 @@ def _is_perfetto(head: Head) -> Confidence:
     buffer = Buffer.of([head.content])
     try:
         for packet in islice(fields(buffer, 0, buffer.size), _FIRST_PACKETS):
-            numbers = {(one.number, one.wire) for one in fields(buffer, packet.start, packet.end)}
-            held = {number for number, wire in numbers if wire == LENGTH}
-            if packet.number == 1 and (_SEQUENCE, VARINT) in numbers and held & _PERFETTO:
+            inside = list(fields(buffer, packet.start, packet.end))
+            has_sequence = (_SEQUENCE, VARINT) in {(field.number, field.wire) for field in inside}
+            messages = {field.number for field in inside if field.wire == LENGTH}
+            if packet.number == 1 and has_sequence and messages & _PERFETTO:
                 return Confidence.CERTAIN
     except WireError:
         pass
@@ -96,7 +96,7 @@ FORMATS: Final = (
     Format(
         "rocpd",
         lambda head: known(any(name.startswith(DISPATCHES) for name in head.tables)),
-        "rocprof.databases:read_rocpd",
+        "rocprof.rocpd:read",
         is_database=True,
         has_counters=True,
     ),
@@ -105,7 +105,7 @@ FORMATS: Final = (
         lambda head: known(
             any({"BeginNs", "EndNs", "Name"} <= {*head.tables.get(name, ())} for name in _TABLES)
         ),
-        "rocprof.databases:read_rocprof",
+        "rocprof.database:read",
         is_database=True,
         has_counters=True,
     ),

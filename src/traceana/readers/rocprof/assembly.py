@@ -1,63 +1,29 @@
-"""The canonical tables of rocprof's rows, whichever file has them: work, counters, devices.
+"""Makes the canonical tables of rocprof's rows, whichever input has them.
 
-The counters of rocprof: a row a dispatch of a kernel, from any layout. rocprofv3 prints a row for
-each counter of a dispatch, rocprof and rocprofv2 a column for each.
+The table of counters has a row for each dispatch of a kernel. rocprofv3 prints a row for each
+counter of a dispatch, rocprof and rocprofv2 a column for each counter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.readers.cupti import copy_name, devices_of_work, fact, nonzero, with_process
 from traceana.readers.integrity import LONGEST_TRACE_NS, rebase, screen
 from traceana.readers.kernel_names import UNNAMED, NameTable, demangle, plain_names
-from traceana.readers.rocprof.csv_tables import COUNTER, Kind
+from traceana.readers.rocprof.columns import AXES, COUNTER, SIZES, Kind, Rows
 from traceana.readers.table_source import as_int
-from traceana.trace import Ledger
+from traceana.trace import Ledger, Tables, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, COUNTERS, ActivityKind, CopyKind, RangeKind, empty
 
-_NUMBER: Final = r"(\d+)$"
 COPY: Final = r"(?i)(host|device)_?to_?(host|device)$"
 """The name of a copy, with its two sides."""
 _MARKERS: Final = r"^(?:MARKER|ROCTX)"
 _MARKER_CALL: Final = r"^roctx[A-Z]\w*$"
 """Functions of the library of markers; a range has its message instead."""
-_INTEGERS: Final = (
-    "start", "end", "stream", "process", "thread", "dispatch", "correlation", "shared_memory",
-    "registers", "bytes", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
-)  # fmt: skip
-_TEXTS: Final = (
-    "name", "agent", "queue", "guid", "direction", "source", "destination", "domain", "function",
-    "counter", "value",
-)  # fmt: skip
-
-
-def numbered(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the rows of ``parts``, none for no part, with all columns of a kind of rows.
-
-    Those of :data:`_INTEGERS` are int64, those of :data:`_TEXTS` and others as they are.
-    ``device``, ``source`` and ``destination`` are numbers of agents: ``Agent 2``, ``GPU 1``, ``2``.
-    """
-    none = pl.DataFrame(schema={"name": pl.String})
-    cells = pl.concat([*parts, none], how="diagonal_relaxed")
-    schema = cells.schema
-    integers = [
-        (pl.col(name).str.strip_chars(" ") if schema[name] == pl.String else pl.col(name)).cast(
-            pl.Int64, strict=False
-        )
-        if name in schema
-        else pl.lit(None, pl.Int64).alias(name)
-        for name in _INTEGERS
-    ]
-    texts = [pl.lit(None, pl.String).alias(name) for name in _TEXTS if name not in schema]
-    agents = {"device": "agent", "source": "source", "destination": "destination"}
-    return cells.with_columns(*integers, *texts).with_columns(
-        pl.col(text).cast(pl.String).str.extract(_NUMBER, 1).cast(pl.Int32, strict=False).alias(one)
-        for one, text in agents.items()
-    )
 
 
 def kernels(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
@@ -84,12 +50,11 @@ def sizes() -> list[pl.Expr]:
 
     rocprof's grid is in work-items, as in HSA; that of ``activities`` is in blocks.
     """
-    blocks = []
-    for axis in "xyz":
-        size = pl.col(f"block_{axis}")
-        whole = (pl.col(f"grid_{axis}") + size - 1) // pl.when(size > 0).then(size)
-        blocks.append(whole.alias(f"grid_{axis}"))
-    return [*blocks, *(pl.col(f"block_{axis}") for axis in "xyz")]
+    sizes = [pl.col(name) for name in SIZES]
+    for number, axis in enumerate(AXES):
+        block = pl.col(f"block_{axis}")
+        sizes[number] = (pl.col(f"grid_{axis}") + block - 1) // pl.when(block > 0).then(block)
+    return sizes
 
 
 def copies(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
@@ -147,14 +112,14 @@ def calls_and_ranges(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         pl.col("domain").str.contains(_MARKERS) & ~function.str.contains(_MARKER_CALL)
     ).fill_null(False)
     times = ("start", (pl.col("end") - pl.col("start")).alias("duration"))
-    made = cells.filter(~marker).select(
+    calls = cells.filter(~marker).select(
         function.cast(pl.Categorical()).alias("name"),
         "process",
         "thread",
         *times,
         nonzero("correlation").alias("correlation"),
     )
-    return made, ranges(cells.filter(marker).rename({"function": "text"}))
+    return calls, ranges(cells.filter(marker).rename({"function": "text"}))
 
 
 def ranges(cells: pl.DataFrame) -> pl.DataFrame:
@@ -207,18 +172,18 @@ def dispatches(rows: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.Dat
     Both have the number of the dispatch in ``row``. Rows whose name or times are not those of
     their dispatch are counted in ``ledger``.
     """
-    found = rows.filter(pl.col("dispatch").is_not_null() & pl.col("counter").is_not_null())
-    lost = rows.height - found.height
+    values = rows.filter(pl.col("dispatch").is_not_null() & pl.col("counter").is_not_null())
+    lost = rows.height - values.height
     ledger.add("malformed", lost, table="counters", kept=True, detail="rows without a dispatch")
     number = pl.struct(_DISPATCH).rank("dense") - 1
-    found = found.with_columns(number.cast(pl.UInt32).alias("row"))
-    first = found.unique("row", keep="first", maintain_order=True)
-    alike = found.select("row", *_FACTS).join(first, on="row", how="left", maintain_order="left")
-    differs = pl.any_horizontal(pl.col(f).ne_missing(pl.col(f"{f}_right")) for f in _FACTS)
-    count = int(alike.select(differs.sum()).item())
+    values = values.with_columns(number.cast(pl.UInt32).alias("row"))
+    first = values.unique("row", keep="first", maintain_order=True)
+    pairs = values.select("row", *_FACTS).join(first, on="row", how="left", maintain_order="left")
+    differs = pl.any_horizontal(pl.col(fact).ne_missing(pl.col(f"{fact}_right")) for fact in _FACTS)
+    count = int(pairs.select(differs.sum()).item())
     detail = "rows with another name or time than their dispatch"
     ledger.add("damaged", count, table="counters", kept=True, detail=detail)
-    return first, found.select("row", "counter", "value")
+    return first, values.select("row", "counter", "value")
 
 
 def wide_values(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -274,51 +239,45 @@ def counter_table(measured: pl.DataFrame, values: pl.DataFrame, ledger: Ledger) 
 
 
 def _columns(names: list[str]) -> list[pl.Expr]:
-    """Return the aggregates of the values of a dispatch, for the columns of ``names``."""
-    found: dict[str, list[pl.Expr]] = {}
+    """Return the columns of ``counters`` that the counters ``names`` of a dispatch give."""
+    parts: dict[str, list[pl.Expr]] = {}
     for name, (column, worth) in COLUMNS.items():
         if name in names:
-            one = pl.col("value").filter(pl.col("counter") == name).first() * worth
-            found.setdefault(column, []).append(one)
-    sums = {
-        column: pl.sum_horizontal(parts) if column == _TENSOR_OPS else pl.coalesce(parts)
-        for column, parts in found.items()
+            value = pl.col("value").filter(pl.col("counter") == name).first() * worth
+            parts.setdefault(column, []).append(value)
+    columns = {
+        column: pl.sum_horizontal(values) if column == _TENSOR_OPS else pl.coalesce(values)
+        for column, values in parts.items()
     }
-    sides = [sums[c] for c in ("dram_read_bytes", "dram_write_bytes") if c in sums]
+    sides = [columns[name] for name in ("dram_read_bytes", "dram_write_bytes") if name in columns]
     if len(sides) == 2:
-        sums["dram_bytes"] = pl.sum_horizontal(sides, ignore_nulls=False)
+        columns["dram_bytes"] = pl.sum_horizontal(sides, ignore_nulls=False)
     return [
-        (one if COUNTERS[column] == pl.Float64 else one.round().cast(pl.Int64)).alias(column)
-        for column, one in sums.items()
+        value.alias(column)
+        if COUNTERS[column] == pl.Float64
+        else value.round().cast(pl.Int64).alias(column)
+        for column, value in columns.items()
     ]
 
 
-_GPU: Final = "GPU"
 _BY_TYPE: Final = r"^GPU"
 
 
-def devices(agents: list[dict[str, Any]], printed: pl.Series, used: pl.Series) -> pl.DataFrame:
-    """Return the devices of the activities, ``used``, as far as ``agents`` describe them.
+def _described_gpus(rows: Rows, used: pl.Series) -> list[dict[str, Any]]:
+    """Return the rows of ``devices`` of the GPUs among the agents, numbered as in ``used``.
 
-    ``printed`` are the texts of the activities' agents. ``Agent 2`` is the agent's number among
-    those of the process, or in older versions that of its node; ``GPU 1`` is its number among GPUs
-    (``--agent-index``).
+    ``Agent 2`` is the agent's number among those of the process, or in older versions that of its
+    node; ``GPU 1`` is its number among GPUs (``--agent-index``).
     """
-    listed = [agent for agent in agents if agent.get("agent_type") == _GPU]
-    by_type = printed.str.contains(_BY_TYPE).any()
-    logical = {as_int(agent.get("logical_node")) for agent in listed}
-    by_node = not {*used.drop_nulls()} <= logical
-    key = "node" if by_node else "logical_node"
-    described = [
-        device(number if by_type else as_int(agent.get(key)), agent)
-        for number, agent in enumerate(listed)
-    ]
-    return of_work(described, used)
-
-
-def of_work(described: list[dict[str, Any]], used: pl.Series) -> pl.DataFrame:
-    """Return the devices of the activities, ``used``; those not ``described`` are AMD's too."""
-    return devices_of_work(described, used).with_columns(pl.lit("AMD").alias("vendor"))
+    agents = [agent for agent in rows[Kind.AGENTS].to_dicts() if agent.get("agent_type") == "GPU"]
+    printed = pl.concat(
+        rows[kind]["agent"].cast(pl.String) for kind in (Kind.KERNELS, Kind.LAUNCHES, Kind.COUNTERS)
+    )
+    if printed.str.contains(_BY_TYPE).any():
+        return [device(number, agent) for number, agent in enumerate(agents)]
+    logical = {as_int(agent.get("logical_node")) for agent in agents}
+    key = "logical_node" if {*used.drop_nulls()} <= logical else "node"
+    return [device(as_int(agent.get(key)), agent) for agent in agents]
 
 
 def device(number: int | None, agent: dict[str, Any]) -> dict[str, Any]:
@@ -339,8 +298,6 @@ def device(number: int | None, agent: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-Rows = dict[Kind, pl.DataFrame]
-"""The rows of each kind, as :func:`traceana.readers.rocprof.assembly.numbered` returns them."""
 _MISSING: Final = (
     # what a run without this kind of table lacks, and the option of rocprofv3 that records it
     (Kind.KERNELS, "timeline of kernels (--kernel-trace)"),
@@ -352,18 +309,17 @@ _MOST_UNREAD: Final = 50
 _KEY: Final = ("guid", "dispatch")
 
 
-def assembled(rows: Rows, ledger: Ledger) -> tuple[dict[str, pl.DataFrame], int]:
-    """Return the tables of ``rows`` but ``devices``, and the number of events.
+def assembled(
+    meta: TraceMeta, rows: Rows, ledger: Ledger, gpus: list[dict[str, Any]] | None = None
+) -> Trace:
+    """Return the Trace of ``rows``; counters have the row of their kernel where both are recorded.
 
-    Counters have the row of their kernel where ``rows`` have both. ``ledger`` is the table of that
-    name, complete but for what is counted here.
+    ``meta`` and ``ledger`` have what the way to the rows found, ``meta.events`` the events that are
+    not rows. ``gpus`` are rows of ``devices``; without them the rows of agents describe the GPUs.
     """
     names = NameTable(ledger)
     calls, ranges = calls_and_ranges(rows[Kind.CALLS])
-    work = [
-        kernels(rows[Kind.KERNELS], names),
-        copies(rows[Kind.COPIES], names),
-    ]
+    work = [kernels(rows[Kind.KERNELS], names), copies(rows[Kind.COPIES], names)]
     for texts, table in ((rows[Kind.KERNELS]["name"], "activities"), (calls["name"], "calls")):
         ledger.add("unnamed", texts.null_count(), table=table, kept=True)
     frames = {
@@ -372,45 +328,58 @@ def assembled(rows: Rows, ledger: Ledger) -> tuple[dict[str, pl.DataFrame], int]
         "ranges": ranges,
     }
     events = sum(frame.height for frame in frames.values())
-    tables, _ = rebase({n: screen(frame, n, ledger) for n, frame in frames.items()}, ledger)
+    screened = {table: screen(frame, table, ledger) for table, frame in frames.items()}
+    tables, _ = rebase(screened, ledger)
     measured, values = _measured(rows, ledger)
-    measurements = counter_table(measured, values, ledger)
-    done = tables["activities"]
-    named = done.with_columns(names.frame()["name"].gather(done["name_id"]))
-    tables["counters"] = _with_activities(measurements, named)
-    tables["activities"] = done.drop(_KEY)
+    counters = counter_table(measured, values, ledger)
+    events += counters.height
+
+    activities = tables["activities"]
+    named = activities.with_columns(names.frame()["name"].gather(activities["name_id"]))
+    tables["counters"] = _with_activities(counters, named)
+    tables["activities"] = activities.drop(_KEY)
     other = rows[Kind.OTHER].height
+    events += other
     ledger.add("unknown_category", other, table="-", detail="memory allocations, scratch, samples")
     tables["names"] = names.frame()
-    if tables["activities"].is_empty():
-        tables["names"] = measurements.select(pl.col("name").unique(maintain_order=True))
+    if activities.is_empty():
+        tables["names"] = counters.select(pl.col("name").unique(maintain_order=True))
+    used = pl.concat([activities["device"], counters["device"]])
+    described = _described_gpus(rows, used) if gpus is None else gpus
+    # A device that is not described is AMD's too.
+    tables["devices"] = devices_of_work(described, used).with_columns(vendor=pl.lit("AMD"))
     tables["ledger"] = ledger.frame()
-    return tables, events + measurements.height + other
+    meta = replace(
+        meta,
+        events=events + (meta.events or 0),
+        properties={**meta.properties, **_properties(rows)},
+    )
+    return Trace(meta, Tables(tables))
 
 
-def properties(rows: Rows) -> dict[str, Any]:
-    """Return the tables that were read and what the run lacks, and the counters."""
-    metrics = _metrics(rows)
-    alone = rows[Kind.KERNELS].is_empty() and metrics
-    missing = [what for kind, what in _MISSING if rows[kind].is_empty()][: 1 if alone else None]
-    found: dict[str, Any] = {
+def _properties(rows: Rows) -> dict[str, Any]:
+    """Return the tables that were read, what the run does not record, and its counters."""
+    wide = [rows[kind] for kind in (Kind.KERNELS, Kind.LAUNCHES)]
+    columns = [
+        (frame, name) for frame in wide for name in frame.columns if name.startswith(COUNTER)
+    ]
+    long = rows[Kind.COUNTERS]["counter"].drop_nulls()
+    metrics = [
+        *long.unique(maintain_order=True),
+        *(name.removeprefix(COUNTER) for _, name in columns),
+    ]
+    only_counters = metrics and rows[Kind.KERNELS].is_empty()
+    missing = [what for kind, what in _MISSING if rows[kind].is_empty()]
+    properties: dict[str, Any] = {
         "tables": {kind.value: cells.height for kind, cells in rows.items() if cells.height}
     }
     if missing:
-        found["not_recorded"] = missing
-    return found | metrics
-
-
-def _metrics(rows: Rows) -> dict[str, Any]:
-    """Return the number of values of counters in ``rows``, and the counters that are not read."""
-    wide = [rows[kind] for kind in (Kind.KERNELS, Kind.LAUNCHES)]
-    named = [name for frame in wide for name in frame.columns if name.startswith(COUNTER)]
-    long = rows[Kind.COUNTERS]["counter"].drop_nulls()
-    count = len(long) + sum(frame[n].count() for frame in wide for n in frame.columns if n in named)
-    metrics = [*long.unique(maintain_order=True), *(n.removeprefix(COUNTER) for n in named)]
-    unread = [name for name in dict.fromkeys(metrics) if name not in COLUMNS]
-    found: dict[str, Any] = {"metric_rows": count} if metrics else {}
-    return found | ({"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {})
+        properties["not_recorded"] = missing[:1] if only_counters else missing
+    if metrics:
+        properties["metric_rows"] = len(long) + sum(frame[name].count() for frame, name in columns)
+    if unread := [name for name in dict.fromkeys(metrics) if name not in COLUMNS]:
+        properties["metrics_not_read"] = unread[:_MOST_UNREAD]
+    return properties
 
 
 def _measured(rows: Rows, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -420,21 +389,21 @@ def _measured(rows: Rows, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
         kernels = rows[kind].with_columns(
             pl.int_range(measured.height, measured.height + pl.len(), dtype=pl.UInt32).alias("row")
         )
-        of_kernels = wide_values(kernels)
-        if kind is Kind.LAUNCHES or of_kernels.height:
+        kernel_values = wide_values(kernels)
+        if kind is Kind.LAUNCHES or kernel_values.height:
             measured = pl.concat([measured, kernels.select(measured.columns)])
-            values = pl.concat([values, of_kernels.select(values.columns)])
+            values = pl.concat([values, kernel_values.select(values.columns)])
     return measured, values
 
 
-def _with_activities(table: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+def _with_activities(counters: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Return ``counters`` with the row of the kernel of the same dispatch and name."""
-    kernels = (
-        work.with_row_index("activity")
-        .filter(pl.col("dispatch").is_not_null())
-        .select("activity", "name", *_KEY)
-        .unique([*_KEY, "name"], keep="none")
-    )
     keys = [*_KEY, "name"]
-    joined = table.join(kernels, on=keys, how="left", maintain_order="left", nulls_equal=True)
+    kernels = (
+        activities.with_row_index("activity")
+        .filter(pl.col("dispatch").is_not_null())
+        .select("activity", *keys)
+        .unique(keys, keep="none")
+    )
+    joined = counters.join(kernels, on=keys, how="left", maintain_order="left", nulls_equal=True)
     return joined.drop("row", *_KEY)

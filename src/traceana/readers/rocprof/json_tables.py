@@ -14,14 +14,22 @@ import msgspec
 import polars as pl
 
 from traceana.files import UNDECODABLE
-from traceana.readers.rocprof.csv_tables import CsvTables, Kind, Table
+from traceana.readers.rocprof.columns import JSON, Columns, Id, Kind
+from traceana.readers.rocprof.csv_tables import FileTables, Table
 
-_CALLS: Final = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "marker_api")
+_BUFFERS: Final = {
+    "kernel_dispatch": Kind.KERNELS,
+    "memory_copy": Kind.COPIES,
+    **dict.fromkeys(
+        ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "marker_api"), Kind.CALLS
+    ),
+}
 _AGENT_TYPES: Final[Mapping[int | None, str]] = {1: "CPU", 2: "GPU"}
 _Record = Mapping[str, Any]
+_Cells = dict[str, Any]
 
 
-def json_tables(content: bytes) -> CsvTables:
+def json_tables(content: bytes) -> FileTables:
     """Return the tables in ``content``; records that are not objects are malformed.
 
     A file that is not valid JSON, such as one that is cut, has no tables.
@@ -29,143 +37,113 @@ def json_tables(content: bytes) -> CsvTables:
     try:
         document = msgspec.json.decode(content)
     except UNDECODABLE:
-        return CsvTables([], 0, 0, content.count(b"\0"), cut=True)
-    rows: dict[Kind, list[dict[str, Any]]] = {}
+        return FileTables([], 0, 0, content.count(b"\0"), cut=True)
+    rows: dict[Kind, list[_Cells]] = {}
     malformed = 0
     for tool in _list(_object(document).get("rocprofiler-sdk-tool")):
-        for kind, row in _rows(_object(tool)):
-            if row is None:
+        for kind, cells in _Process(_object(tool)).rows():
+            if cells is None:
                 malformed += 1
             else:
-                rows.setdefault(kind, []).append(row)
+                rows.setdefault(kind, []).append(cells)
     tables = []
-    for kind, found in rows.items():
+    for kind, rows_of_kind in rows.items():
         # As in CSV every cell is a text.
         columns = {
-            name: [None if row[name] is None else str(row[name]) for row in found]
-            for name in found[0]
+            name: [None if cells[name] is None else str(cells[name]) for cells in rows_of_kind]
+            for name in rows_of_kind[0]
         }
-        cells = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-        tables.append(Table(kind, "rocprofv3", cells))
-    return CsvTables(tables, malformed, 0, 0, cut=False)
+        frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+        tables.append(Table(kind, "rocprofv3", frame))
+    return FileTables(tables, malformed, 0, 0, cut=False)
 
 
-def _rows(tool: _Record) -> Iterator[tuple[Kind, dict[str, Any] | None]]:
-    """Yield the rows of one process, None for a record that is not an object."""
-    process = _object(tool.get("metadata")).get("pid")
-    nodes: dict[int | None, str] = {}
-    for agent in map(_object, _list(tool.get("agents"))):
-        node = agent.get("node_id")
-        nodes[_handle(agent.get("id"))] = f"Agent {node}"
-        yield Kind.AGENTS, _agent(agent, process)
-    named = map(_object, _list(tool.get("kernel_symbols")))
-    symbols = {_handle(symbol.get("kernel_id")): symbol for symbol in named}
-    strings = _object(tool.get("strings"))
-    kinds = [_object(kind) for kind in _list(strings.get("buffer_records"))]
-    texts = map(_object, _list(strings.get("marker_api")))
-    messages = {_handle(one.get("key")): one.get("value") for one in texts}
-    counters = {
-        _handle(one.get("id")): one.get("name") for one in map(_object, _list(tool.get("counters")))
-    }
-    records = _object(tool.get("buffer_records"))
-    for record, row in _timed(records, "kernel_dispatch", process):
-        if row is not None:
-            row |= _dispatch(_object(record.get("dispatch_info")), nodes, symbols)
-        yield Kind.KERNELS, row
-    for record, row in _timed(records, "memory_copy", process):
-        if row is not None:
-            _, operation = _named(record, kinds)
-            row["direction"] = operation
-            row["source"] = nodes.get(_handle(record.get("src_agent_id")))
-            row["destination"] = nodes.get(_handle(record.get("dst_agent_id")))
-            row["bytes"] = record.get("bytes")
-        yield Kind.COPIES, row
-    for api in _CALLS:
-        for record, row in _timed(records, api, process):
-            if row is not None:
-                domain, operation = _named(record, kinds)
-                row["domain"] = domain
-                row["function"] = messages.get(_handle(row["correlation"]), operation)
-            yield Kind.CALLS, row
-    callbacks = _object(tool.get("callback_records"))
-    for record in map(_object, _list(callbacks.get("counter_collection"))):
-        data = _object(record.get("dispatch_data"))
-        info = _dispatch(_object(data.get("dispatch_info")), nodes, symbols)
-        info |= {"process": process, "registers": record.get("arch_vgpr_count")}
-        info |= {"start": data.get("start_timestamp"), "end": data.get("end_timestamp")}
-        info["correlation"] = _object(data.get("correlation_id")).get("internal")
-        for value in map(_object, _list(record.get("records"))):
-            name = counters.get(_handle(value.get("counter_id")))
-            yield Kind.COUNTERS, {**info, "counter": name, "value": value.get("value")}
+class _Process:
+    """The entry of one process, and the names of the ids in its records."""
+
+    def __init__(self, tool: _Record) -> None:
+        self._tool = tool
+        self._number = _object(tool.get("metadata")).get("pid")
+        self._agents = _objects(tool.get("agents"))
+        self._agent_names = {
+            _id(agent.get("id")): f"Agent {agent.get('node_id')}" for agent in self._agents
+        }
+        symbols = _objects(tool.get("kernel_symbols"))
+        self._symbols = {_id(symbol.get("kernel_id")): symbol for symbol in symbols}
+        counters = _objects(tool.get("counters"))
+        self._counter_names = {_id(counter.get("id")): counter.get("name") for counter in counters}
+        strings = _object(tool.get("strings"))
+        self._kinds = _objects(strings.get("buffer_records"))
+        messages = _objects(strings.get("marker_api"))
+        self._messages = {_id(message.get("key")): message.get("value") for message in messages}
+
+    def rows(self) -> Iterator[tuple[Kind, _Cells | None]]:
+        """Yield the cells of each row, None for a record that is not an object."""
+        for agent in self._agents:
+            agent_type = _AGENT_TYPES.get(_id(agent.get("type")))
+            yield Kind.AGENTS, self._cells(Kind.AGENTS, agent) | {"agent_type": agent_type}
+        buffers = _object(self._tool.get("buffer_records"))
+        for name, kind in _BUFFERS.items():
+            for record in _list(buffers.get(name)):
+                yield kind, self._activity(kind, record) if isinstance(record, dict) else None
+        callbacks = _object(self._tool.get("callback_records"))
+        for record in _objects(callbacks.get("counter_collection")):
+            dispatch = _object(_object(record.get("dispatch_data")).get("dispatch_info"))
+            cells = self._kernel(dispatch) | self._cells(Kind.COUNTERS, record)
+            for counter in _objects(record.get("records")):
+                cells["counter"] = self._counter_names.get(_id(counter.get("counter_id")))
+                cells["value"] = counter.get("value")
+                yield Kind.COUNTERS, dict(cells)
+
+    def _cells(self, kind: Kind, record: _Record) -> _Cells:
+        return {"process": self._number, **_values(record, JSON[kind])}
+
+    def _activity(self, kind: Kind, record: _Record) -> _Cells:
+        cells = self._cells(kind, record)
+        if kind is Kind.KERNELS:
+            return cells | self._kernel(_object(record.get("dispatch_info")))
+        domain, operation = self._names(record)
+        if kind is Kind.COPIES:
+            cells["direction"] = operation
+            cells["source"] = self._agent_names.get(_id(record.get("src_agent_id")))
+            cells["destination"] = self._agent_names.get(_id(record.get("dst_agent_id")))
+        else:
+            cells["domain"] = domain
+            cells["function"] = self._messages.get(_id(cells["correlation"]), operation)
+        return cells
+
+    def _kernel(self, dispatch: _Record) -> _Cells:
+        """Return the kernel and the agent of a dispatch, which it has as ids."""
+        symbol = self._symbols.get(_id(dispatch.get("kernel_id")), {})
+        return {
+            "name": symbol.get("formatted_kernel_name") or symbol.get("kernel_name"),
+            "registers": symbol.get("arch_vgpr_count"),
+            "agent": self._agent_names.get(_id(dispatch.get("agent_id"))),
+        }
+
+    def _names(self, record: _Record) -> tuple[str | None, str | None]:
+        """Return the names of a record's kind and operation, which it has as indices."""
+        kind, operation = record.get("kind"), record.get("operation")
+        if not isinstance(kind, int) or not 0 <= kind < len(self._kinds):
+            return None, None
+        operations = _list(self._kinds[kind].get("operations"))
+        if not isinstance(operation, int) or not 0 <= operation < len(operations):
+            return self._kinds[kind].get("kind"), None
+        return self._kinds[kind].get("kind"), operations[operation]
 
 
-def _timed(
-    records: _Record, name: str, process: object
-) -> Iterator[tuple[_Record, dict[str, Any] | None]]:
-    """Yield the records of one kind and the cells that all kinds have."""
-    for record in _list(records.get(name)):
-        if not isinstance(record, dict):
-            yield {}, None
-            continue
-        yield (
-            record,
-            {
-                "process": process,
-                "thread": record.get("thread_id"),
-                "start": record.get("start_timestamp"),
-                "end": record.get("end_timestamp"),
-                "correlation": _object(record.get("correlation_id")).get("internal"),
-                "stream": _handle(record.get("stream_id")),
-            },
-        )
+def _values(record: _Record, columns: Columns) -> _Cells:
+    """Return the values in ``record`` by cell, None where a path leads nowhere."""
+    cells: _Cells = {}
+    for cell, path in columns.items():
+        value: Any = record
+        for key in path.split("."):
+            value = _object(value).get(key)
+        cells[cell] = _id(value) if isinstance(path, Id) else value
+    return cells
 
 
-def _dispatch(
-    info: _Record, nodes: Mapping[int | None, str], symbols: Mapping[int | None, _Record]
-) -> dict[str, Any]:
-    symbol = symbols.get(_handle(info.get("kernel_id")), {})
-    found = {
-        "name": symbol.get("formatted_kernel_name") or symbol.get("kernel_name"),
-        "agent": nodes.get(_handle(info.get("agent_id"))),
-        "queue": _handle(info.get("queue_id")),
-        "dispatch": info.get("dispatch_id"),
-        "shared_memory": info.get("group_segment_size"),
-        "registers": symbol.get("arch_vgpr_count"),
-    }
-    for what, size in (("grid", "grid_size"), ("block", "workgroup_size")):
-        found |= {f"{what}_{axis}": _object(info.get(size)).get(axis) for axis in "xyz"}
-    return found
-
-
-def _agent(agent: _Record, process: object) -> dict[str, Any]:
-    return {
-        "process": process,
-        "node": agent.get("node_id"),
-        "logical_node": agent.get("logical_node_id"),
-        "agent_type": _AGENT_TYPES.get(_handle(agent.get("type"))),
-        "compute_units": agent.get("cu_count"),
-        "clock_mhz": agent.get("max_engine_clk_fcompute"),
-        "memory_bytes": agent.get("local_mem_size"),
-        "warp_size": agent.get("wave_front_size"),
-        "gfx_version": agent.get("gfx_target_version"),
-        "gfx_name": agent.get("name"),
-        "product": agent.get("product_name"),
-        "model": agent.get("model_name"),
-    }
-
-
-def _named(record: _Record, kinds: Sequence[_Record]) -> tuple[str | None, str | None]:
-    """Return the names of a record's kind and operation, which it has as indices."""
-    kind, operation = record.get("kind"), record.get("operation")
-    if not isinstance(kind, int) or not 0 <= kind < len(kinds):
-        return None, None
-    operations = _list(kinds[kind].get("operations"))
-    if not isinstance(operation, int) or not 0 <= operation < len(operations):
-        return kinds[kind].get("kind"), None
-    return kinds[kind].get("kind"), operations[operation]
-
-
-def _handle(value: object) -> int | None:
+def _id(value: object) -> int | None:
     """Return the number in an id: ``{"handle": 3}``, or the number itself."""
     number = value.get("handle") if isinstance(value, dict) else value
     return number if isinstance(number, int) else None
@@ -177,3 +155,8 @@ def _object(value: object) -> _Record:
 
 def _list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
+
+
+def _objects(value: object) -> list[_Record]:
+    """Return the elements of a list, empty objects for elements of another type."""
+    return [_object(element) for element in _list(value)]

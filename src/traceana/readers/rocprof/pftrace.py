@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,10 +18,10 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.readers.messages import Messages, message_classes
-from traceana.readers.rocprof.assembly import Rows, assembled, numbered, of_work, properties
-from traceana.readers.rocprof.csv_tables import Kind
+from traceana.readers.rocprof.assembly import assembled
+from traceana.readers.rocprof.columns import PERFETTO, TEXTS, Kind, typed_rows
 from traceana.readers.source import ByteSource, Progress
-from traceana.trace import Ledger, Tables, Trace, TraceMeta
+from traceana.trace import Ledger, Trace, TraceMeta
 
 _MESSAGES: Final[Messages] = {
     "TracePacket": {
@@ -82,19 +81,7 @@ _CATEGORIES: Final = {
     ),
 }
 _STREAM: Final = re.compile(r"STREAM \[(\d+)\]")
-_CELLS: Final = {
-    # annotation: cell
-    "begin_ns": "start",
-    "end_ns": "end",
-    "corr_id": "correlation",
-    "tid": "thread",
-    "agent": "agent",
-    "src_agent": "source",
-    "dst_agent": "destination",
-    "copy_bytes": "bytes",
-    "group_segment_size": "shared_memory",
-}
-_TEXT_CELLS: Final = ("name", "function", "direction", "domain", "agent", "source", "destination")
+_CELLS: Final = {annotation: cell for cell, annotation in PERFETTO.items()}
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -103,23 +90,21 @@ def read(path: Path, progress: Progress) -> Trace:
     Raises ``NotATraceError`` for traces of others, ``NotFoundError``.
     """
     source = ByteSource(path, progress)
-    found = _Found()
-    found.take(b"".join(source.blocks()))
-    rows = found.rows()
+    packets = _Packets()
+    packets.take(b"".join(source.blocks()))
+    rows = typed_rows(packets.rows())
     if not any(rows[kind].height for kind in (Kind.KERNELS, Kind.COPIES, Kind.CALLS)):
         raise NotATraceError(
             f"{path} is a Perfetto trace without activities of rocprofv3: pass the trace of its "
             "profiler, or rocprofv3's --output-format csv or rocpd"
         )
     ledger = Ledger()
-    ledger.add("counter", found.counts["counter"], table="-")
-    ledger.add("instant", found.counts["instant"], table="-")
-    ledger.add("malformed", found.malformed, table="-", detail="packets")
+    ledger.add("counter", packets.counters, table="-")
+    ledger.add("instant", packets.instants, table="-")
+    ledger.add("malformed", packets.malformed, table="-", detail="packets")
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
-    truncated = source.truncated or found.truncated
+    truncated = source.truncated or packets.truncated
     ledger.add("truncated", int(truncated), table="-", kept=True)
-    tables, events = assembled(rows, ledger)
-    tables["devices"] = of_work([], tables["activities"]["device"])
     meta = TraceMeta(
         source=str(path),
         format="rocprof",
@@ -127,10 +112,10 @@ def read(path: Path, progress: Progress) -> Trace:
         truncated=truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
-        events=events + found.counts.total() + found.malformed,
-        properties={"printed": "Perfetto"} | properties(rows),
+        events=packets.counters + packets.instants + packets.malformed,
+        properties={"printed": "Perfetto"},
     )
-    return Trace(meta, Tables(tables))
+    return assembled(meta, rows, ledger)
 
 
 @cache
@@ -139,7 +124,7 @@ def _packet() -> Any:
 
 
 class _Texts:
-    """The texts that the packets of one sequence have defined, by kind and number."""
+    """The texts that the packets of one sequence have defined, by number."""
 
     def __init__(self) -> None:
         self.categories: dict[int, str] = {}
@@ -149,39 +134,52 @@ class _Texts:
 
     def add(self, interned: Any) -> None:
         for kind in ("categories", "names", "annotations", "strings"):
-            known = getattr(self, kind)
-            for one in getattr(interned, kind):
-                known[one.iid] = _text(one.text)
+            texts = getattr(self, kind)
+            for definition in getattr(interned, kind):
+                texts[definition.iid] = _text(definition.text)
 
 
-class _Found:
-    """The slices of the packets so far."""
+class _Packets:
+    """The slices of the packets so far, and the packets that are not slices."""
 
     def __init__(self) -> None:
-        self.slices: dict[str, list[dict[str, Any]]] = {}
-        self.counts: Counter[str] = Counter()
-        self.malformed = 0
+        self.counters = self.instants = self.malformed = 0
         self.truncated = False
+        self._slices: dict[str, list[dict[str, Any]]] = {}
+        """Cells by category of the slice."""
         self._tracks: dict[int, str] = {}
         self._processes: set[int] = set()
         self._texts: dict[int, _Texts] = {}
+        """By sequence of packets."""
 
     def take(self, content: bytes, depth: int = 0) -> None:
         """Take the packets of ``content``, which may hold others compressed."""
         from google.protobuf.message import DecodeError
 
         decode = _packet().FromString
-        for packet in self._packets(content):
+        for message in self._messages(content):
             try:
-                one = decode(packet)
+                packet = decode(message)
             except DecodeError:
                 self.malformed += 1
                 continue
-            if one.compressed and depth < _DEEPEST:
-                self._inflated(one.compressed, depth)
-            self._one(one)
+            if packet.compressed and depth < _DEEPEST:
+                self._take_compressed(packet.compressed, depth)
+            texts = self._texts.setdefault(packet.sequence, _Texts())
+            if packet.flags & _CLEARED:
+                texts = self._texts[packet.sequence] = _Texts()
+            if packet.HasField("interned"):
+                texts.add(packet.interned)
+            if packet.HasField("track"):
+                track = packet.track
+                self._tracks[track.uuid] = _text(track.name)
+                pids = (track.process.pid, track.thread.pid)
+                self._processes |= {pid for pid in pids if pid > 0}
+            if packet.HasField("event"):
+                self._take_event(packet.event, texts)
 
-    def _packets(self, content: bytes) -> Iterator[bytes]:
+    def _messages(self, content: bytes) -> Iterator[bytes]:
+        """Yield the messages of packets, and note where the last one is cut."""
         at, end = 0, len(content)
         while at < end:
             tag = content[at]
@@ -193,71 +191,56 @@ class _Found:
             at = begin + size
             yield content[begin:at]
 
-    def _inflated(self, compressed: bytes, depth: int) -> None:
+    def _take_compressed(self, compressed: bytes, depth: int) -> None:
         try:
             inflater = zlib.decompressobj()
             content = inflater.decompress(compressed, _MOST_INFLATED)
-            whole = inflater.eof
+            is_whole = inflater.eof
         except zlib.error:
-            content, whole = b"", False
-        self.malformed += not whole
+            content, is_whole = b"", False
+        self.malformed += not is_whole
         self.take(content, depth + 1)
 
-    def _one(self, packet: Any) -> None:
-        texts = self._texts.setdefault(packet.sequence, _Texts())
-        if packet.flags & _CLEARED:
-            texts = self._texts[packet.sequence] = _Texts()
-        if packet.HasField("interned"):
-            texts.add(packet.interned)
-        if packet.HasField("track"):
-            track = packet.track
-            self._tracks[track.uuid] = _text(track.name)
-            self._processes |= {one.pid for one in (track.process, track.thread) if one.pid > 0}
-        if packet.HasField("event"):
-            self._event(packet.event, texts)
-
-    def _event(self, event: Any, texts: _Texts) -> None:
-        if event.type == _COUNTER:
-            self.counts["counter"] += 1
-        elif event.type == _INSTANT:
-            self.counts["instant"] += 1
+    def _take_event(self, event: Any, texts: _Texts) -> None:
+        self.counters += event.type == _COUNTER
+        self.instants += event.type == _INSTANT
         if event.type != _BEGIN:
             return
-        category = next(
-            (known for iid in event.category_iids if (known := texts.categories.get(iid))),
-            next(map(_text, event.categories), ""),
-        ).removeprefix("rocm_")
+        interned = filter(None, (texts.categories.get(iid) for iid in event.category_iids))
+        inline = next(map(_text, event.categories), "")
+        category = next(interned, inline).removeprefix("rocm_")
         name = texts.names.get(event.name_iid) if event.name_iid else _text(event.name)
-        row: dict[str, Any] = {"name": name or None, "_track": event.track_uuid}
-        for one in event.annotations:
-            what = texts.annotations.get(one.name_iid) if one.name_iid else _text(one.name)
-            if (cell := _CELLS.get(what or "")) is not None:
-                row[cell] = _value(one, texts)
-        self.slices.setdefault(category, []).append(row)
+        cells: dict[str, Any] = {"name": name or None, "_track": event.track_uuid}
+        for annotation in event.annotations:
+            title = texts.annotations.get(annotation.name_iid)
+            if not annotation.name_iid:
+                title = _text(annotation.name)
+            if (cell := _CELLS.get(title or "")) is not None:
+                cells[cell] = _value(annotation, texts)
+        self._slices.setdefault(category, []).append(cells)
 
-    def rows(self) -> Rows:
-        """Return the rows by kind, with the names of cells."""
-        parts: dict[Kind, list[pl.DataFrame]] = {kind: [] for kind in Kind}
+    def rows(self) -> Iterator[tuple[Kind, pl.DataFrame]]:
+        """Yield the rows of each category, with the names of cells."""
         process = next(iter(self._processes)) if len(self._processes) == 1 else None
-        for category, slices in self.slices.items():
+        for category, slices in self._slices.items():
             kind = _CATEGORIES.get(category, Kind.OTHER)
-            named = {Kind.CALLS: "function", Kind.COPIES: "direction"}.get(kind, "name")
+            name = {Kind.CALLS: "function", Kind.COPIES: "direction"}.get(kind, "name")
             columns = {
-                cell: [_typed(cell, row.get(cell)) for row in slices] for cell in _CELLS.values()
+                cell: [_typed(cell, cells.get(cell)) for cells in slices] for cell in PERFETTO
             }
-            columns[named] = [row["name"] for row in slices]
-            columns["stream"] = [self._stream(row["_track"]) for row in slices]
-            types = {name: pl.String if name in _TEXT_CELLS else pl.Int64 for name in columns}
-            frame = pl.DataFrame(columns, schema=types)
+            columns[name] = [cells["name"] for cells in slices]
+            columns["stream"] = [self._stream(cells["_track"]) for cells in slices]
+            types = {cell: pl.String if cell in TEXTS else pl.Int64 for cell in columns}
             domain = category.removesuffix("_api").upper()
-            parts[kind].append(
-                frame.with_columns(
+            yield (
+                kind,
+                pl.DataFrame(columns, schema=types).with_columns(
                     pl.lit(process, pl.Int64).alias("process"), pl.lit(domain).alias("domain")
-                )
+                ),
             )
-        return {kind: numbered(frames) for kind, frames in parts.items()}
 
     def _stream(self, track: int) -> int | None:
+        """Return the HIP stream in the name of ``track``."""
         match = _STREAM.search(self._tracks.get(track, ""))
         return int(match[1]) if match and len(match[1]) < 18 else None
 
@@ -277,8 +260,8 @@ def _value(annotation: Any, texts: _Texts) -> int | str | None:
 
 
 def _typed(cell: str, value: int | str | None) -> int | str | None:
-    """Return ``value`` in the type of the column ``cell``, None where it has another."""
-    if cell in _TEXT_CELLS:
+    """Return ``value`` if it has the type of ``cell``, texts of any value; else None."""
+    if cell in TEXTS:
         return None if value is None else str(value)
     return value if isinstance(value, int) and -_LARGEST <= value < _LARGEST else None
 

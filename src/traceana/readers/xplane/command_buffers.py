@@ -62,29 +62,27 @@ def symbol(name: str) -> str:
 
 
 class CommandBuffers(msgspec.Struct, frozen=True):
-    """The instructions of a program, for lookups in a time that does not grow with it.
-
-    ``by_name`` are those of a kernel's symbol, ``nameless`` the rows of the fusions without a
-    kernel of their own name by what they have in common, ``calls`` the rows of calls by group and
-    kind.
-    """
+    """The instructions of a program, for lookups in a time that does not grow with it."""
 
     by_name: dict[str, list[Scheduled]]
+    """Instructions by the symbol of their kernel."""
     nameless: dict[tuple[int | None, str], list[int]]
+    """Rows of fusions without a kernel of their name, by what equal fusions have in common."""
     calls: dict[tuple[int | None, str], list[int]]
+    """Rows of calls by group and kind."""
 
     @classmethod
     def of(cls, instructions: Iterable[Scheduled], kernels: Iterable[str]) -> CommandBuffers:
         """Return the ``instructions`` of a program whose kernels have the names ``kernels``."""
         seen = {symbol(name) for name in kernels}
         by_name, nameless, calls = defaultdict(list), defaultdict(list), defaultdict(list)
-        for one in instructions:
-            name, kind = symbol(one.name), one.kind
-            by_name[name].append(one)
+        for instruction in instructions:
+            name, kind = symbol(instruction.name), instruction.kind
+            by_name[name].append(instruction)
             if kind in _CALLS:
-                calls[one.group, kind].append(one.row)
-            elif one.opcode == "fusion" and name not in seen:
-                nameless[one.alike].append(one.row)
+                calls[instruction.group, kind].append(instruction.row)
+            elif instruction.opcode == "fusion" and name not in seen:
+                nameless[instruction.alike].append(instruction.row)
         return cls(dict(by_name), dict(nameless), dict(calls))
 
     def rows(self, kernels: Sequence[str | None], *, whole: bool) -> list[int | None]:
@@ -96,38 +94,40 @@ class CommandBuffers(msgspec.Struct, frozen=True):
         for place, name in enumerate(kernels):
             if name is not None:
                 places[symbol(name)].append(place)
-        found: list[int | None] = [None] * len(kernels)
+        rows: list[int | None] = [None] * len(kernels)
         groups: dict[int, int | None] = {}
-        for name, own in places.items():
-            for place, (row, group) in zip(own, self._runs(name, len(own)), strict=False):
-                found[place], groups[place] = row, group
-        self._between(found, groups, kernels, whole=whole)
-        return found
+        for name, places_of_name in places.items():
+            for place, (row, group) in zip(
+                places_of_name, self._runs(name, len(places_of_name)), strict=False
+            ):
+                rows[place], groups[place] = row, group
+        self._between(rows, groups, kernels, whole=whole)
+        return rows
 
     def _runs(self, name: str, times: int) -> list[tuple[int, int | None]]:
-        """Return row and group of the instructions for which a generated kernel ran so many times;
+        """Return row and group of the instructions for which the kernel ``name`` ran so many times;
         nothing where they are unknown."""
-        named = self.by_name.get(name, [])
-        if len(named) != 1 or named[0].kind != "generated":
+        instructions = self.by_name.get(name, [])
+        if len(instructions) != 1 or instructions[0].kind != "generated":
             return []
-        (first,) = named
-        alike = self.nameless.get(first.alike, []) if first.opcode == "fusion" else []
-        later = bisect_right(alike, first.row)
-        if later == len(alike):
+        (first,) = instructions
+        equal_fusions = self.nameless.get(first.alike, []) if first.opcode == "fusion" else []
+        later = bisect_right(equal_fusions, first.row)
+        if later == len(equal_fusions):
             return [(first.row, first.group)] * times
-        if len(alike) - later + 1 != times:
+        if len(equal_fusions) - later + 1 != times:
             return []
-        return [(row, first.group) for row in (first.row, *alike[later:])]
+        return [(row, first.group) for row in (first.row, *equal_fusions[later:])]
 
     def _between(
         self,
-        found: list[int | None],
+        rows: list[int | None],
         groups: dict[int, int | None],
         kernels: Sequence[str | None],
         *,
         whole: bool,
     ) -> None:
-        """Add the calls of libraries and collectives between the ``found`` instructions.
+        """Add the calls of libraries and collectives between the ``rows`` instructions.
 
         ``groups`` are those of the instructions by place; the one with most of them counts.
         """
@@ -136,7 +136,7 @@ class CommandBuffers(msgspec.Struct, frozen=True):
         ((group, _),) = Counter(groups.values()).most_common(1)
         anchors = [
             (place, row)
-            for place, row in enumerate(found)
+            for place, row in enumerate(rows)
             if row is not None and groups[place] == group
         ]
         if any(later <= earlier for (_, earlier), (_, later) in pairwise(anchors)):
@@ -145,21 +145,21 @@ class CommandBuffers(msgspec.Struct, frozen=True):
             anchors = [(-1, -1), *anchors, (len(kernels), _AFTER_ALL)]
         for (begin, first), (end, last) in pairwise(anchors):
             for kind in _CALLS:
-                own = [
+                unknown = [
                     place
                     for place in range(begin + 1, end)
-                    if found[place] is None and self._kernel_kind(kernels[place]) == kind
+                    if rows[place] is None and self._kernel_kind(kernels[place]) == kind
                 ]
                 calls = self.calls.get((group, kind), [])
                 since, until = bisect_right(calls, first), bisect_right(calls, last)
                 if until - since == 1:
-                    ran = [calls[since]] * len(own)
-                elif until - since == len(own):
-                    ran = calls[since:until]
+                    called = [calls[since]] * len(unknown)
+                elif until - since == len(unknown):
+                    called = calls[since:until]
                 else:
                     continue
-                for place, row in zip(own, ran, strict=True):
-                    found[place] = row
+                for place, row in zip(unknown, called, strict=True):
+                    rows[place] = row
 
     def _kernel_kind(self, name: str | None) -> str | None:
         if name is None or symbol(name) in self.by_name:

@@ -122,15 +122,15 @@ class Stats(msgspec.Struct, frozen=True):
             return self
         parts = (self, *others)
         return Stats(
-            np.concatenate([one.owner.astype(np.uint32, copy=False) for one in parts]),
-            np.concatenate([one.index for one in parts]),
-            np.concatenate([one.kind for one in parts]),
-            np.concatenate([one.value for one in parts]),
-            np.concatenate([one.length.astype(np.uint32, copy=False) for one in parts]),
+            np.concatenate([part.owner.astype(np.uint32, copy=False) for part in parts]),
+            np.concatenate([part.index for part in parts]),
+            np.concatenate([part.kind for part in parts]),
+            np.concatenate([part.value for part in parts]),
+            np.concatenate([part.length.astype(np.uint32, copy=False) for part in parts]),
         )
 
 
-class Known:
+class SortedIds:
     """Sorted numbers: metadata ids of events or stats."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
@@ -162,7 +162,7 @@ class Walker:
     not ``declared`` by the plane: such an id can be damage that swallowed the tag of the value.
     """
 
-    def __init__(self, buffer: Buffer, wanted: Known, declared: Known) -> None:
+    def __init__(self, buffer: Buffer, wanted: SortedIds, declared: SortedIds) -> None:
         self._buffer = buffer
         self._index = {number: i for i, number in enumerate(wanted.numbers.tolist())}
         self._passed = set(declared.numbers.tolist()) - set(self._index)
@@ -176,20 +176,20 @@ class Walker:
         stats: list[tuple[int, int, int, int, int]] = []
         for run, start, end in places:
             numbers = dict.fromkeys((METADATA_ID, OFFSET_PS, DURATION_PS, OCCURRENCES), 0)
-            own: list[tuple[int, int, int, int]] = []
+            event_stats: list[tuple[int, int, int, int]] = []
             try:
                 for field in fields(self._buffer, start, end):
                     if field.cut:
                         raise WireError(f"event cut at byte {end}")
                     if field.number == STAT and field.wire == LENGTH:
-                        own += self._stat(field.start, field.end)
+                        event_stats += self._stat(field.start, field.end)
                     elif field.number in numbers and field.wire == VARINT:
                         numbers[field.number] = field.signed
                 sound = True
             except WireError:
                 sound = False
-                own = []
-            stats += [(len(rows), *stat) for stat in own]
+                event_stats = []
+            stats += [(len(rows), *stat) for stat in event_stats]
             metadata_id, offset_ps, duration_ps, occurrences = numbers.values()
             rows.append((run, metadata_id, offset_ps, duration_ps, occurrences != 0, sound))
         return Events(*_columns(rows, Events)), Stats(*_columns(stats, Stats))
@@ -220,14 +220,14 @@ class Walker:
 
         There are none at ``end``, at another field, and before an event that reaches beyond.
         """
-        found: list[tuple[int, int, int]] = []
+        places: list[tuple[int, int, int]] = []
         with suppress(WireError):
             for field in islice(fields(self._buffer, begin, end), _BLOCK):
                 if field.cut or self._buffer.view[begin] != TAG:
                     break
-                found.append((run, field.start, field.end))
+                places.append((run, field.start, field.end))
                 begin = field.end
-        return found, begin
+        return places, begin
 
 
 _TYPES: Final = {
@@ -236,6 +236,8 @@ _TYPES: Final = {
 }
 
 
-def _columns(rows: Sequence[tuple[int, ...]], of: type[Events] | type[Stats]) -> list[Any]:
-    columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES[of])
-    return [np.array(one, dtype=kind) for one, kind in zip(columns, _TYPES[of], strict=True)]
+def _columns(rows: Sequence[tuple[int, ...]], record: type[Events] | type[Stats]) -> list[Any]:
+    """Return the columns of ``record`` with the values of ``rows``."""
+    types = _TYPES[record]
+    columns = list(zip(*rows, strict=True)) or [()] * len(types)
+    return [np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)]

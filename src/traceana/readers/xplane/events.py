@@ -19,7 +19,7 @@ from traceana.readers.xplane.decode import (
     STRING,
     UNSIGNED,
     Events,
-    Known,
+    SortedIds,
     Stats,
 )
 from traceana.readers.xplane.scan import Block, blocks
@@ -100,30 +100,37 @@ class PlaneEvents(Protocol):
 class LineEvents:
     """The events of some lines of a plane, decoded block by block during the iteration.
 
-    Only stats named in ``wanted`` are decoded. Times are rounded to the nearest nanosecond.
-
-    Afterwards ``events`` is the number of events in the file. Those without a row are ``damaged``,
-    or ``aggregates`` of several events, which have no time. ``rounded`` counts rows with a
-    fraction of a nanosecond, ``unnamed`` those whose name is not in the file. ``unknown`` counts
-    fields among the events that XLine does not have. ``cut``: the last event is truncated.
-    ``till`` is the byte up to which the file has been read.
+    Only stats named in ``wanted`` are decoded. Times are rounded to the nearest nanosecond. The
+    counts are complete after the iteration.
     """
 
     def __init__(
         self, buffer: Buffer, plane: Plane, lines: Sequence[Line], wanted: Collection[str]
     ) -> None:
-        self.rows = self.damaged = self.aggregates = self.rounded = self.unnamed = 0
-        self.unknown = self.till = 0
+        self.rows = self.damaged = 0
+        self.aggregates = 0
+        """Aggregates of several events, which have no time, and no row."""
+        self.rounded = 0
+        """Rows with a fraction of a nanosecond."""
+        self.unnamed = 0
+        """Rows whose name is not in the file."""
+        self.unknown = 0
+        """Fields among the events that XLine does not have."""
+        self.till = 0
+        """The byte up to which the file has been read."""
         self.cut = False
+        """Whether the last event is truncated."""
         ordered = sorted(plane.event_names)
         self.names: list[str | None] = [*(plane.event_names[n] or None for n in ordered), None]
         self._unnamed = np.array([name is None for name in self.names], dtype=np.bool_)
         self._buffer = buffer
         self._lines = lines
         self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
-        self._known_names = Known(plane.event_names)
-        self._wanted = Known(number for number, name in plane.stat_names.items() if name in wanted)
-        self._declared = Known(plane.stat_names)
+        self._name_ids = SortedIds(plane.event_names)
+        self._wanted = SortedIds(
+            number for number, name in plane.stat_names.items() if name in wanted
+        )
+        self._declared = SortedIds(plane.stat_names)
         ids = self._wanted.numbers.tolist()
         self._places = {plane.stat_names[number]: i for i, number in enumerate(ids)}
         self._referenced = Labels.of(plane.stat_names)
@@ -139,11 +146,11 @@ class LineEvents:
         line = np.flatnonzero(begin < end)
         begin, end = begin[line], end[line]
         while len(begin):
-            found = blocks(self._buffer, begin, end, self._wanted, self._declared)
-            for till, some in found:
+            decoded = blocks(self._buffer, begin, end, self._wanted, self._declared)
+            for till, events in decoded:
                 self.till = till
-                yield self._columns(some, line)
-            begin, end, line = self._rest(found.stop, end, line)
+                yield self._columns(events, line)
+            begin, end, line = self._rest(decoded.stop, end, line)
 
     def _rest(self, stop: Ints, end: Ints, line: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the runs that continue after a field other than an event."""
@@ -165,48 +172,43 @@ class LineEvents:
         columns = np.array(again, dtype=np.int64).reshape(-1, 3)
         return columns[:, 0], columns[:, 1], columns[:, 2]
 
-    def _columns(self, some: Iterable[Block], line_of_run: Ints) -> EventColumns:
+    def _columns(self, parts: Iterable[Block], line_of_run: Ints) -> EventColumns:
         """Return the columns of some events; those without a row are counted."""
-        columns, stats, before = [], [], 0
-        for found, of_found in some:
-            stats.append(replace(of_found, owner=of_found.owner + before))
-            before += len(found)
-            for at in range(0, len(found), _AT_ONCE):
-                part = found.part(slice(at, at + _AT_ONCE))
-                name = self._known_names.indices(part.metadata_id)
+        columns, stat_parts, before = [], [], 0
+        for events, event_stats in parts:
+            stat_parts.append(replace(event_stats, owner=event_stats.owner + before))
+            before += len(events)
+            for at in range(0, len(events), _AT_ONCE):
+                part = events.part(slice(at, at + _AT_ONCE))
+                name = self._name_ids.indices(part.metadata_id)
                 columns.append((part.run, name, *self._times(part)))
         run, name, start, duration, kept = map(np.concatenate, zip(*columns, strict=True))
         line = line_of_run.astype(np.uint32)[run]
         start += self._timestamps[line]
-        found_stats = stats[0].followed_by(*stats[1:])
+        stats = stat_parts[0].followed_by(*stat_parts[1:])
         if not kept.all():
-            found_stats = _of_kept(found_stats, kept)
             line, name, start, duration = line[kept], name[kept], start[kept], duration[kept]
+            row = (np.cumsum(kept) - 1).astype(np.uint32)
+            stats = stats.take(np.flatnonzero(kept[stats.owner]))
+            stats = replace(stats, owner=row[stats.owner])
         self.rows += len(line)
         if self._unnamed[name].any():
             self.unnamed += int(self._unnamed[name].sum())
-        of_stats = StatColumns(self._buffer, self._places, self._referenced, found_stats)
-        return EventColumns(line, name, start, duration, of_stats)
+        stat_columns = StatColumns(self._buffer, self._places, self._referenced, stats)
+        return EventColumns(line, name, start, duration, stat_columns)
 
-    def _times(self, found: Events) -> tuple[Ints, Ints, Mask]:
+    def _times(self, events: Events) -> tuple[Ints, Ints, Mask]:
         """Return nanoseconds since the line's start, durations, and which events become rows."""
         half = _PS_PER_NS // 2
-        offset = (found.offset_ps + half) // _PS_PER_NS
-        duration = (found.duration_ps + half) // _PS_PER_NS
-        kept = found.sound & ~found.aggregate
-        inexact = (offset * _PS_PER_NS != found.offset_ps) | (
-            duration * _PS_PER_NS != found.duration_ps
-        )
-        self.rounded += int(np.count_nonzero(inexact & kept))
-        self.damaged += int(np.count_nonzero(~found.sound))
-        self.aggregates += int(np.count_nonzero(found.sound & found.aggregate))
+        offset = (events.offset_ps + half) // _PS_PER_NS
+        duration = (events.duration_ps + half) // _PS_PER_NS
+        kept = events.sound & ~events.aggregate
+        inexact_offset = offset * _PS_PER_NS != events.offset_ps
+        inexact_duration = duration * _PS_PER_NS != events.duration_ps
+        self.rounded += int(np.count_nonzero((inexact_offset | inexact_duration) & kept))
+        self.damaged += int(np.count_nonzero(~events.sound))
+        self.aggregates += int(np.count_nonzero(events.sound & events.aggregate))
         return offset, duration, kept
-
-
-def _of_kept(stats: Stats, kept: Mask) -> Stats:
-    row = (np.cumsum(kept) - 1).astype(np.uint32)
-    stats = stats.take(np.flatnonzero(kept[stats.owner]))
-    return replace(stats, owner=row[stats.owner])
 
 
 class EventColumns(msgspec.Struct, frozen=True):
@@ -237,49 +239,56 @@ class EventColumns(msgspec.Struct, frozen=True):
 
     def has(self, stat: str) -> Mask:
         """Return which rows have a stat."""
-        known = np.zeros(len(self.line), dtype=np.bool_)
-        known[self._stat(stat)[0]] = True
-        return known
+        has_stat = np.zeros(len(self.line), dtype=np.bool_)
+        has_stat[self._stat(stat)[0]] = True
+        return has_stat
 
     def integers(self, stat: str) -> pl.Series:
         """Return an integer stat as Int64, null for rows without one."""
-        row, found = self._stat(stat)
-        fits = (found.kind == SIGNED) | ((found.kind == UNSIGNED) & (found.value < _INT64))
-        return self._spread(row[fits], found.value[fits].view(np.int64))
+        row, stats = self._stat(stat)
+        fits = (stats.kind == SIGNED) | ((stats.kind == UNSIGNED) & (stats.value < _INT64))
+        return self._spread(row[fits], stats.value[fits].view(np.int64))
 
     def texts(self, stat: str) -> pl.Series:
         """Return a text stat as Categorical, null for rows without one."""
-        row, found = self._stat(stat)
+        row, stats = self._stat(stat)
         labels = self.stats.referenced.texts
-        refers, spelt = found.kind == REFERENCE, found.kind == STRING
+        is_reference, is_string = stats.kind == REFERENCE, stats.kind == STRING
         code = np.zeros(len(row), dtype=np.int64)
-        code[refers] = self.stats.referenced.known.indices(found.value[refers].view(np.int64))
-        if spelt.any():
-            start, length = found.value[spelt].view(np.int64), found.length[spelt]
-            written = _strings(self.stats.buffer, start, length)
-            distinct = written.unique(maintain_order=True)
-            code[spelt] = len(labels) + _codes(written, distinct)
+        ids = stats.value[is_reference].view(np.int64)
+        code[is_reference] = self.stats.referenced.ids.indices(ids)
+        if is_string.any():
+            start, length = stats.value[is_string].view(np.int64), stats.length[is_string]
+            strings = _strings(self.stats.buffer, start, length)
+            distinct = strings.unique(maintain_order=True)
+            numbers = pl.Series(np.arange(len(distinct)))
+            places = strings.to_physical().replace_strict(
+                distinct.to_physical(), numbers, return_dtype=pl.Int64
+            )
+            code[is_string] = len(labels) + places.to_numpy()
             labels = pl.concat([labels, distinct])
-        known = refers | spelt
-        if not known.any():
+        is_text = is_reference | is_string
+        if not is_text.any():
             return pl.repeat(None, len(self.line), dtype=pl.Categorical(), eager=True)
-        return labels.gather(self._spread(row[known], code[known]))
+        return labels.gather(self._spread(row[is_text], code[is_text]))
 
     def _stat(self, name: str) -> tuple[Numbers, Stats]:
         """Return one stat, and the row of each value."""
-        found = self.stats.of(name)
-        if self.picked is None or not len(found.owner):
-            return found.owner, found
-        found = found.take(np.flatnonzero(self.picked[found.owner]))
-        return (np.cumsum(self.picked) - 1)[found.owner], found
+        stats = self.stats.of(name)
+        if self.picked is None or not len(stats.owner):
+            return stats.owner, stats
+        stats = stats.take(np.flatnonzero(self.picked[stats.owner]))
+        return (np.cumsum(self.picked) - 1)[stats.owner], stats
 
     def _spread(self, row: Numbers, values: Ints) -> pl.Series:
         """Return ``values`` in their rows, null in other rows."""
-        column, known = np.zeros(len(self.line), dtype=np.int64), np.zeros(len(self.line), np.bool_)
-        column[row], known[row] = values, True
-        if known.all():
+        column = np.zeros(len(self.line), dtype=np.int64)
+        column[row] = values
+        has_value = np.zeros(len(self.line), np.bool_)
+        has_value[row] = True
+        if has_value.all():
             return pl.Series(column)
-        return pl.select(pl.when(pl.Series(known)).then(pl.Series(column))).to_series()
+        return pl.select(pl.when(pl.Series(has_value)).then(pl.Series(column))).to_series()
 
 
 class StatColumns(msgspec.Struct, frozen=True):
@@ -291,23 +300,23 @@ class StatColumns(msgspec.Struct, frozen=True):
     stats: Stats
 
     def of(self, name: str) -> Stats:
-        """Return the stats of one name."""
+        """Return the stats with the name ``name``."""
         return self.stats.take(np.flatnonzero(self.stats.index == self.indices.get(name, -1)))
 
 
 class Labels(msgspec.Struct, frozen=True):
     """Texts by their metadata ids."""
 
-    known: Known
+    ids: SortedIds
     texts: pl.Series
     """In the order of the ids; last, null for unknown ids."""
 
     @classmethod
     def of(cls, names: Mapping[int, str]) -> Labels:
         """Return the labels in a plane's metadata."""
-        known = Known(names)
-        texts = [*(names[number] for number in known.numbers.tolist()), None]
-        return cls(known, pl.Series(texts, dtype=pl.String).cast(pl.Categorical()))
+        ids = SortedIds(names)
+        texts = [*(names[number] for number in ids.numbers.tolist()), None]
+        return cls(ids, pl.Series(texts, dtype=pl.String).cast(pl.Categorical()))
 
 
 def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:
@@ -322,37 +331,36 @@ def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:
 
 
 def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
-    """Return the strings at some positions of the file as Categorical."""
-    parts = [
-        _split(buffer, start[i : i + _STRINGS_AT_ONCE], length[i : i + _STRINGS_AT_ONCE])
-        for i in range(0, len(start), _STRINGS_AT_ONCE)
-    ]
-    return pl.concat([pl.Series(dtype=pl.Categorical()), *parts])
+    """Return the strings at some positions of the file as Categorical.
 
-
-def _split(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
-    """Concatenate the strings with a separator, and let polars split them."""
-    ends = np.cumsum(length + 1, dtype=np.int64)
-    index = np.arange(int(ends[-1]))
-    text = buffer.data[index + np.repeat(start - (ends - length - 1), length + 1)]
-    # A string that contains the separator must not become two.
-    text[text == _SEPARATOR] = ord("?")
-    text[ends - 1] = _SEPARATOR
-    whole = text[:-1].tobytes().decode("utf-8", "replace")
-    return pl.Series([whole]).str.split(chr(_SEPARATOR)).explode().cast(pl.Categorical())
+    They are concatenated with a separator, at which polars splits them.
+    """
+    parts = [pl.Series(dtype=pl.Categorical())]
+    for at in range(0, len(start), _STRINGS_AT_ONCE):
+        starts, lengths = (column[at : at + _STRINGS_AT_ONCE] for column in (start, length))
+        ends = np.cumsum(lengths + 1, dtype=np.int64)
+        index = np.arange(int(ends[-1]))
+        text = buffer.data[index + np.repeat(starts - (ends - lengths - 1), lengths + 1)]
+        # A string that contains the separator must not become two.
+        text[text == _SEPARATOR] = ord("?")
+        text[ends - 1] = _SEPARATOR
+        whole = text[:-1].tobytes().decode("utf-8", "replace")
+        strings = pl.Series([whole]).str.split(chr(_SEPARATOR)).explode()
+        parts.append(strings.cast(pl.Categorical()))
+    return pl.concat(parts)
 
 
 def labels(texts: Sequence[str | None]) -> pl.Series:
-    """Return texts as Categorical, for :func:`of_each` to choose from."""
+    """Return texts as Categorical, for :func:`gathered` to choose from."""
     return pl.Series(texts, dtype=pl.String).cast(pl.Categorical())
 
 
-def of_each(values: pl.Series, numbers: Numbers) -> pl.Series:
+def gathered(values: pl.Series, numbers: Numbers) -> pl.Series:
     """Return the value at each of ``numbers``."""
     return values.gather(pl.Series(numbers.astype(np.uint32, copy=False)))
 
 
-def of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
+def per_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
     """Return ``columns``, expressions of ``text``, for each of ``texts`` (Categorical).
 
     They are evaluated once per distinct text; null stays null.

@@ -4,10 +4,9 @@ An event has the name of its instruction (``hlo_op``) and module. The instructio
 (``jit(step)/jvp(conv1)/conv_general_dilated``), shapes and window are in the module, an HloProto in
 the metadata plane.
 
-Infers the scopes of instructions that lost theirs when XLA optimized the program. Instructions that
-XLA creates (layouts, windows of a gradient, parts of an operation that it splits) have no
-``op_name``. Where the program determines the operation of such an instruction, it gets the
-operation's scope.
+Instructions that XLA creates when it optimizes a program (layouts, windows of a gradient, parts of
+an operation that it splits) have no ``op_name``, which is the scope. :func:`complete_scopes` gives
+them the scope of an operation where the program determines it.
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ from traceana.readers.xplane.hlo_proto import (
     Computation,
     Instruction,
     Module,
-    Shape,
     attributes,
     read_module,
 )
 from traceana.readers.xplane.hlo_values import Values
-from traceana.readers.xplane.space import Plane, Space
+from traceana.readers.xplane.space import Space
 from traceana.readers.xplane.wire import Buffer, Field, Ints, WireError
 from traceana.trace import Ledger
 from traceana.trace.schema import ROW, conform
@@ -52,8 +50,6 @@ _RUN_ONCE: Final = frozenset(
 )
 """Instructions that run their computation once; others (reduce, sort, scatter …) apply it to each
 element."""
-
-
 _PROGRAM: Final = ("hlo_module", "program_id")
 """The columns of events that name their program."""
 _HOLDING_KERNELS: Final = frozenset({"call", "while", "conditional", "async-start"})
@@ -102,9 +98,13 @@ class HloPrograms:
         self._parts: list[pl.DataFrame] = []
         for plane in space.planes:
             if plane.name == METADATA_PLANE:
-                self._places |= _modules(plane)
+                self._places |= {
+                    plane.event_names[event]: content
+                    for (event, stat), content in plane.kept_bytes.items()
+                    if plane.stat_names.get(stat) == _PROTO and event in plane.event_names
+                }
 
-    def of(self, events: pl.DataFrame) -> pl.DataFrame:
+    def host_instructions(self, events: pl.DataFrame) -> pl.DataFrame:
         """Return ``instruction`` and its ``scope`` for each event, null where unknown.
 
         ``events`` has the columns of :func:`instruction_keys`. Instructions are rows of
@@ -112,56 +112,61 @@ class HloPrograms:
         """
         return self._with_scopes(self._named(events))
 
-    def of_device(self, events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-        """Return the columns of :meth:`of` for the work of a device, of command buffers too.
+    def device_instructions(self, events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns of :meth:`host_instructions` for device work, also in command buffers.
 
         ``launches`` has ``correlation``, ``start`` and ``kernel`` (null for copies) of each event.
         """
-        found = self._named(events)
-        unknown = (found == _NONE) | np.isin(found, list(self._calls))
+        instruction = self._named(events)
+        unknown = (instruction == _NONE) | np.isin(instruction, list(self._calls))
         unknown &= events["hlo_module"].is_not_null().to_numpy()
         rows = np.flatnonzero(unknown & launches["correlation"].is_not_null().to_numpy())
         if len(rows):
-            self._in_command_buffers(found, rows, events, launches)
-        return self._with_scopes(found)
+            self._find_in_command_buffers(instruction, rows, events, launches)
+        return self._with_scopes(instruction)
 
-    def _in_command_buffers(
-        self, found: Ints, rows: Ints, events: pl.DataFrame, launches: pl.DataFrame
+    def _find_in_command_buffers(
+        self, instruction: Ints, rows: Ints, events: pl.DataFrame, launches: pl.DataFrame
     ) -> None:
-        """Fill in the instructions of the kernels ``rows``, launch by launch."""
+        """Set the ``instruction`` of the kernels in ``rows``, launch by launch."""
         first, last = launches["correlation"].drop_nulls()[[0, -1]]
         work = launches[rows].with_columns(
             pl.Series("row", rows), *(events[name].gather(rows) for name in _PROGRAM)
         )
-        for own in work.partition_by(*_PROGRAM, maintain_order=True):
-            program = self._program(own[_PROGRAM[0]].cast(pl.String)[0], own[_PROGRAM[1]][0])
+        for kernels_of_program in work.partition_by(*_PROGRAM, maintain_order=True):
+            module, program_id = (kernels_of_program[column] for column in _PROGRAM)
+            program = self._program(module.cast(pl.String)[0], program_id[0])
             if program is None:
                 continue
-            ordered = own.sort("correlation", "start")
+            ordered = kernels_of_program.sort("correlation", "start")
             kernels = ordered["kernel"].cast(pl.String)
             buffers = CommandBuffers.of(_scheduled(program), kernels.unique().drop_nulls())
             codes = ordered["kernel"].to_physical().cast(pl.Int64).fill_null(_NONE).to_numpy()
             numbers, places = (ordered[name].to_numpy() for name in ("correlation", "row"))
             edges = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
-            # Launches repeat: what one ran is found once.
-            known: dict[tuple[bytes, bool], Ints] = {}
+            # Launches repeat: equal ones are looked up once.
+            looked_up: dict[tuple[bytes, bool], Ints] = {}
             for begin, end in pairwise([*edges.tolist(), len(numbers)]):
                 # The first and the last of a block of events can be cut.
                 whole = numbers[begin] not in (first, last)
                 key = codes[begin:end].tobytes(), whole
-                if key not in known:
-                    ran = buffers.rows(kernels[begin:end].to_list(), whole=whole)
-                    known[key] = np.array([_NONE if row is None else row for row in ran])
-                own_rows = places[begin:end]
-                found[own_rows] = np.where(known[key] == _NONE, found[own_rows], known[key])
+                if key not in looked_up:
+                    found = buffers.rows(kernels[begin:end].to_list(), whole=whole)
+                    looked_up[key] = np.array([_NONE if row is None else row for row in found])
+                launch = places[begin:end]
+                is_unknown = looked_up[key] == _NONE
+                instruction[launch] = np.where(is_unknown, instruction[launch], looked_up[key])
 
     def _named(self, events: pl.DataFrame) -> Ints:
         """Return the row of the instruction that each event names, -1 where unknown."""
         keys = events.select("hlo_module", "program_id", "hlo_op")
         distinct = keys.unique(maintain_order=True).drop_nulls(["hlo_module", "hlo_op"])
         texts = distinct.cast({"hlo_module": pl.String, "hlo_op": pl.String})
-        found = [self._row(*each) for each in texts.rows()]
-        looked_up = distinct.with_columns(pl.Series("instruction", found, dtype=pl.Int64))
+        rows: list[int | None] = []
+        for module, program_id, instruction in texts.rows():
+            program = self._program(module, program_id)
+            rows.append(None if program is None else program.rows.get(instruction))
+        looked_up = distinct.with_columns(pl.Series("instruction", rows, dtype=pl.Int64))
         matched = keys.join(
             looked_up, on=keys.columns, how="left", nulls_equal=True, maintain_order="left"
         )
@@ -171,16 +176,12 @@ class HloPrograms:
         count = len(self._scopes)
         scopes = pl.Series([*self._scopes, None], dtype=pl.String).cast(pl.Categorical())
         numbers = pl.Series([*range(count), None], dtype=ROW)
-        of_row = np.where(rows == _NONE, count, rows)
-        return pl.DataFrame({"instruction": numbers.gather(of_row), "scope": scopes.gather(of_row)})
+        places = np.where(rows == _NONE, count, rows)
+        return pl.DataFrame({"instruction": numbers.gather(places), "scope": scopes.gather(places)})
 
     def instructions(self) -> pl.DataFrame:
         """Return the table ``instructions`` of the programs that events named."""
         return pl.concat([conform("instructions", pl.DataFrame()), *self._parts])
-
-    def _row(self, module: str, program: int | None, instruction: str) -> int | None:
-        found = self._program(module, program)
-        return None if found is None else found.rows.get(instruction)
 
     def _program(self, module: str, program: int | None) -> _Program | None:
         """Return a program of the file; None where it is not there, or cannot be decoded."""
@@ -193,12 +194,12 @@ class HloPrograms:
 
     def _labels(self, module: str) -> list[str]:
         """Return the label of a module without a program id; empty where several fit."""
-        found = [
+        labels = [
             label
             for label in self._places
-            if label == module or ((m := _LABEL.match(label)) and m["module"] == module)
+            if label == module or ((match := _LABEL.match(label)) and match["module"] == module)
         ]
-        return found if len(found) == 1 else []
+        return labels if len(labels) == 1 else []
 
     def _decode(self, label: str) -> _Program | None:
         """Add a program to the table, if it can be decoded."""
@@ -207,7 +208,7 @@ class HloPrograms:
         content = self._buffer.data[proto.start : proto.end].tobytes()
         budget = _TEXT_PER_BYTE * len(content)
         try:
-            found, lost = rows(read_module(content), budget)
+            decoded, lost = rows(read_module(content), budget)
         except WireError:
             self._ledger.add(
                 "malformed", 1, table="instructions", kept=True, detail=f"HLO program {label}"
@@ -217,36 +218,29 @@ class HloPrograms:
             "lost_field", lost, table="instructions", kept=True, detail="attributes of instructions"
         )
         named = _LABEL.match(label)
-        frame = pl.DataFrame(found, schema=_ROWS, orient="row").with_columns(
+        frame = pl.DataFrame(decoded, schema=_ROWS, orient="row").with_columns(
             pl.lit(named["module"] if named else label).alias("program"),
             pl.lit(int(named["program"]) if named else None, pl.Int64).alias("program_id"),
             pl.col("parent") + first,
         )
-        self._scopes += [row.scope for row in found]
-        self._calls |= {first + place for place, row in enumerate(found) if row.opcode == "call"}
+        self._scopes += [row.scope for row in decoded]
+        self._calls |= {first + place for place, row in enumerate(decoded) if row.opcode == "call"}
         frame = conform("instructions", frame)
         self._parts.append(frame)
-        return _Program(first, {row.name: first + i for i, row in enumerate(found)}, frame)
+        return _Program(first, {row.name: first + i for i, row in enumerate(decoded)}, frame)
 
 
 def _scheduled(program: _Program) -> Iterator[Scheduled]:
-    """Yield the instructions of a program that run kernels of their own."""
+    """Yield the instructions of a program that run as separate kernels."""
     shapes = ("input_shapes", "input_types", "output_shape", "output_type")
     columns = program.frame.select("parent", "name", "opcode", *shapes).cast(
         dict.fromkeys(("name", "opcode", *shapes), pl.String)
     )
     opcodes = columns["opcode"]
-    for row, (parent, name, opcode, *of_operands) in enumerate(columns.iter_rows(), program.first):
+    rows = enumerate(columns.iter_rows(), program.first)
+    for row, (parent, name, opcode, *shapes_of_row) in rows:
         if parent is None or opcodes[parent - program.first] in _HOLDING_KERNELS:
-            yield Scheduled(row, parent, name, opcode, str(of_operands))
-
-
-def _modules(plane: Plane) -> dict[str, Field]:
-    return {
-        plane.event_names[event]: content
-        for (event, stat), content in plane.kept_bytes.items()
-        if plane.stat_names.get(stat) == _PROTO and event in plane.event_names
-    }
+            yield Scheduled(row, parent, name, opcode, str(shapes_of_row))
 
 
 def instruction_keys(events: PlaneEvents) -> pl.DataFrame:
@@ -267,29 +261,42 @@ def rows(module: Module, text_budget: int) -> tuple[list[Row], int]:
     ``text_budget`` characters are null: each instruction may have a shape of thousands of parts.
     """
     lost = 0
-    by_number = {each.number: each for part in module.computations for each in part.instructions}
-    complete_scopes(module, by_number)
-    found: list[Row] = []
-    for each, parent in _with_parents(module):
-        operands = [by_number[n].shape if n in by_number else UNKNOWN for n in each.operands]
-        text_budget -= sum(len(shape.sizes) + len(shape.types) for shape in (*operands, each.shape))
+    instructions = {
+        instruction.number: instruction
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
+    complete_scopes(module, instructions)
+    table: list[Row] = []
+    for instruction, parent in _with_parents(module):
+        operands = [
+            instructions[number].shape if number in instructions else UNKNOWN
+            for number in instruction.operands
+        ]
+        output = instruction.shape
+        text_budget -= sum(len(shape.sizes) + len(shape.types) for shape in (*operands, output))
         try:
-            described, broken = _attributes(each)
+            described, broken = attributes(instruction)
         except WireError:
-            described, broken = None, True
+            described, broken = {}, True
         lost += broken
-        found.append(
-            Row(
-                each.name,
-                parent,
-                each.opcode,
-                each.target or None,
-                each.scope or None,
-                described,
-                *(_shapes(operands, each.shape) if text_budget >= 0 else ()),
-            )
+        row = Row(
+            instruction.name,
+            parent,
+            instruction.opcode,
+            instruction.target or None,
+            instruction.scope or None,
+            msgspec.json.encode(described).decode() if described else None,
         )
-    return found, lost
+        if text_budget >= 0:
+            row = row._replace(
+                input_shapes=f"[{','.join(shape.sizes for shape in operands)}]",
+                input_types=f"[{','.join(shape.types for shape in operands)}]",
+                output_shape=None if output is UNKNOWN else output.sizes,
+                output_type=None if output is UNKNOWN else output.types.strip('"'),
+            )
+        table.append(row)
+    return table, lost
 
 
 def _with_parents(module: Module) -> Iterator[tuple[Instruction, int | None]]:
@@ -298,39 +305,30 @@ def _with_parents(module: Module) -> Iterator[tuple[Instruction, int | None]]:
     The entry computation comes first, then those that no instruction calls. A computation is
     visited once, so that even an invalid, recursive program ends.
     """
-    computations: dict[int, Computation] = {part.number: part for part in module.computations}
-    called = {n for part in module.computations for each in part.instructions for n in each.called}
-    begin = [n for n in computations if n == module.entry or n not in called]
-    begin.sort(key=lambda n: n != module.entry)
-    waiting: deque[tuple[int, int | None]] = deque((n, None) for n in begin)
+    computations = {computation.number: computation for computation in module.computations}
+    called = {
+        number
+        for computation in module.computations
+        for instruction in computation.instructions
+        for number in instruction.called
+    }
+    begin = [number for number in computations if number == module.entry or number not in called]
+    begin.sort(key=lambda number: number != module.entry)
+    waiting: deque[tuple[int, int | None]] = deque((number, None) for number in begin)
     seen = set(begin)
     row = 0
     while waiting:
         number, parent = waiting.popleft()
-        for each in computations[number].instructions:
-            if each.opcode in _WITHOUT_WORK:
+        for instruction in computations[number].instructions:
+            if instruction.opcode in _WITHOUT_WORK:
                 continue
-            yield each, parent
-            if each.opcode in _RUN_ONCE:
-                for inner in each.called:
+            yield instruction, parent
+            if instruction.opcode in _RUN_ONCE:
+                for inner in instruction.called:
                     if inner in computations and inner not in seen:
                         seen.add(inner)
                         waiting.append((inner, row))
             row += 1
-
-
-def _shapes(operands: list[Shape], output: Shape) -> tuple[str, str, str | None, str | None]:
-    return (
-        f"[{','.join(shape.sizes for shape in operands)}]",
-        f"[{','.join(shape.types for shape in operands)}]",
-        None if output is UNKNOWN else output.sizes,
-        None if output is UNKNOWN else output.types.strip('"'),
-    )
-
-
-def _attributes(of: Instruction) -> tuple[str | None, bool]:
-    found, lost = attributes(of)
-    return msgspec.json.encode(found).decode() if found else None, lost
 
 
 _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})
@@ -343,31 +341,34 @@ calls one for each grouped convolution on the CPU."""
 Tensors = tuple[int, ...]
 
 
-def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> None:
-    """Fill in missing scopes of a program's instructions; ``by_number`` holds all of them.
+def complete_scopes(module: Module, instructions: Mapping[int, Instruction]) -> None:
+    """Fill in missing scopes of all ``instructions`` of a program, given by number.
 
     A convolution gets the scope of its layer's gradient, a fusion that of its root, any other
-    instruction that of its users where they share one. Scopes that name no layer count as missing.
+    instruction that of its users where they share one. A scope without the layer counts as missing,
+    and stays where none is found.
     """
-    lost = [each for each in by_number.values() if _LOST_CALL.match(each.scope)]
-    scopes = [each.scope for each in lost]
-    for each in lost:
-        each.scope = ""
-    _infer_scopes(module, by_number)
-    for each, scope in zip(lost, scopes, strict=True):
-        each.scope = each.scope or scope
-
-
-def _infer_scopes(module: Module, by_number: Mapping[int, Instruction]) -> None:
-    _Gradients(module, by_number).name()
-    roots = {part.number: by_number.get(part.root) for part in module.computations}
-    for part in module.computations:
-        for each in part.instructions:
-            root = roots.get(each.called[0]) if each.called else None
-            if not each.scope and root is not None:
-                each.scope = _scope_of_result(root, by_number)
-    for part in module.computations:
-        _name_by_users(part, by_number, roots)
+    without_layer = {
+        number: instruction.scope
+        for number, instruction in instructions.items()
+        if _LOST_CALL.match(instruction.scope)
+    }
+    for number in without_layer:
+        instructions[number].scope = ""
+    _Gradients(module, instructions).set_scopes()
+    roots = {
+        computation.number: instructions.get(computation.root)
+        for computation in module.computations
+    }
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            root = roots.get(instruction.called[0]) if instruction.called else None
+            if not instruction.scope and root is not None:
+                instruction.scope = _scope_of_result(root, instructions)
+    for computation in module.computations:
+        _take_scopes_of_users(computation, instructions, roots)
+    for number, scope in without_layer.items():
+        instructions[number].scope = instructions[number].scope or scope
 
 
 class _Gradients:
@@ -386,78 +387,85 @@ class _Gradients:
 
     def __init__(self, module: Module, instructions: Mapping[int, Instruction]) -> None:
         self._values = Values(module)
-        self._on_tape = any(each.scope.startswith(_TAPE) for each in instructions.values())
-        self._of_tensors: defaultdict[Tensors, set[str]] = defaultdict(set)
-        self._readers: defaultdict[int, set[str]] = defaultdict(set)
-        self._nameless: list[tuple[Instruction, Tensors]] = []
-        for each in instructions.values():
-            # A product without a scope may be one.
-            converted = each.opcode == "dot" and (not each.scope or _is_convolution(each.scope))
-            if not (each.opcode == "convolution" or converted):
+        scopes = [instruction.scope for instruction in instructions.values()]
+        self._on_tape = any(scope.startswith(_TAPE) for scope in scopes)
+        self._scopes_by_tensors: defaultdict[Tensors, set[str]] = defaultdict(set)
+        """Scopes of gradients by the element counts of the three tensors."""
+        self._scopes_by_value: defaultdict[int, set[str]] = defaultdict(set)
+        """Scopes of gradients by the values that their forward convolution reads."""
+        self._without_scope: list[tuple[Instruction, Tensors]] = []
+        for instruction in instructions.values():
+            scope = instruction.scope
+            # XLA converts some convolutions to products; a product without a scope may be one.
+            is_converted = instruction.opcode == "dot" and (not scope or _is_convolution(scope))
+            if not (instruction.opcode == "convolution" or is_converted):
                 continue
-            if (tensors := _tensors(each, instructions)) is None:
+            operands = [instructions.get(number) for number in instruction.operands]
+            tensors = [operand.shape for operand in operands if operand] + [instruction.shape]
+            elements = [tensor.elements for tensor in tensors if tensor.elements is not None]
+            if not len(elements) == len(tensors) == 3:
                 continue
-            if not each.scope:
-                self._nameless.append((each, tensors))
-            elif (scope := self._backward(each.scope)) is not None:
-                self._of_tensors[tensors].add(scope)
-                for source in self._sources(each):
-                    self._readers[source].add(scope)
+            sizes = tuple(sorted(elements))
+            if not scope:
+                self._without_scope.append((instruction, sizes))
+            elif (gradient := self._gradient_scope(scope)) is not None:
+                self._scopes_by_tensors[sizes].add(gradient)
+                for value in self._values_read(instruction):
+                    self._scopes_by_value[value].add(gradient)
 
-    def name(self) -> None:
-        """Give each convolution without a scope that of its layer's gradient, where one fits."""
-        known: set[str] = set().union(*self._of_tensors.values())
-        for each, tensors in self._nameless:
-            if each.opcode == "dot":
-                # It may be of another kind of layer with tensors of equal sizes.
-                each.scope = self._by_operands(each, known, least=2)
-                continue
-            alike = self._of_tensors.get(tensors, set())
-            each.scope = _only(alike) or (
-                self._by_operands(each, alike, least=1)
-                if alike
-                else self._by_operands(each, known, least=2)
-            )
+    def set_scopes(self) -> None:
+        """Set the scope of convolutions without one to the matching layer's gradient."""
+        all_scopes: set[str] = set().union(*self._scopes_by_tensors.values())
+        for instruction, sizes in self._without_scope:
+            same_sizes = self._scopes_by_tensors.get(sizes, set())
+            if instruction.opcode == "dot" or not same_sizes:
+                # Equal sizes do not suffice for a product: another kind of layer may have them.
+                instruction.scope = self._scope_by_operands(instruction, all_scopes, least=2)
+            elif len(same_sizes) == 1:
+                instruction.scope = _only(same_sizes)
+            else:
+                instruction.scope = self._scope_by_operands(instruction, same_sizes, least=1)
 
-    def _by_operands(self, of: Instruction, among: set[str], least: int) -> str:
-        """Return the scope that shares most results with ``of``, and ``least`` or more."""
+    def _scope_by_operands(self, instruction: Instruction, among: set[str], least: int) -> str:
+        """Return the scope that reads most values of ``instruction``, at least ``least``."""
         shared: Counter[str] = Counter()
-        for source in self._sources(of):
+        for value in self._values_read(instruction):
             # A layer of several convolutions has its gradients in its own scope, or in theirs.
-            readers = self._readers[source]
-            shared.update((readers | {scope.rpartition("/")[0] for scope in readers}) & among)
+            scopes = self._scopes_by_value[value]
+            shared.update((scopes | {scope.rpartition("/")[0] for scope in scopes}) & among)
         most = max(least, max(shared.values(), default=0))
         return _only({scope for scope, count in shared.items() if count == most})
 
-    def _sources(self, of: Instruction) -> set[int]:
-        """Return the numbers of the values that ``of`` reads."""
-        return {self._values.of(number) for number in of.operands}
+    def _values_read(self, instruction: Instruction) -> set[int]:
+        return {self._values.of(number) for number in instruction.operands}
 
-    def _backward(self, scope: str) -> str | None:
-        """Return the scope of the gradient of what has ``scope``, None without one."""
+    def _gradient_scope(self, scope: str) -> str | None:
+        """Return the scope of the gradient of an operation with ``scope``, None without one."""
         if scope.startswith(_TAPE):
             return scope.rpartition("/")[0]
         if self._on_tape:
             return _TAPE + scope
         if _MADE_BACKWARD in scope:
             return scope
-        made, number = _DIFFERENTIATED.subn(r"transpose(jvp(\1))", scope, count=1)
-        return made if number else None
+        gradient, count = _DIFFERENTIATED.subn(r"transpose(jvp(\1))", scope, count=1)
+        return gradient if count else None
 
 
-def _scope_of_result(root: Instruction, by_number: Mapping[int, Instruction]) -> str:
-    """Return the scope of the root of a fusion, behind changes of its type without a scope.
+def _scope_of_result(root: Instruction, instructions: Mapping[int, Instruction]) -> str:
+    """Return the scope of a fusion's root, or of the operand that it converts without a scope.
 
     XLA computes in float32 where a device lacks bfloat16, and converts the result.
     """
     seen = set()
-    one: Instruction | None = root
-    while one is not None and not one.scope and one.opcode == "convert" and one.operands:
-        if one.number in seen:
+    result: Instruction | None = root
+    while (
+        result is not None and not result.scope and result.opcode == "convert" and result.operands
+    ):
+        if result.number in seen:
             break
-        seen.add(one.number)
-        one = by_number.get(one.operands[0])
-    return root.scope if one is None else one.scope
+        seen.add(result.number)
+        result = instructions.get(result.operands[0])
+    return root.scope if result is None else result.scope
 
 
 def _is_convolution(scope: str) -> bool:
@@ -467,32 +475,28 @@ def _is_convolution(scope: str) -> bool:
     return "conv" in (before if "Backprop" in last else last).lower()
 
 
-def _tensors(of: Instruction, instructions: Mapping[int, Instruction]) -> Tensors | None:
-    operands = [instructions[n].shape for n in of.operands if n in instructions]
-    elements = [shape.elements for shape in (*operands, of.shape)]
-    known = [each for each in elements if each is not None]
-    return tuple(sorted(known)) if len(known) == len(elements) == 3 else None
-
-
-def _name_by_users(
+def _take_scopes_of_users(
     computation: Computation,
-    by_number: Mapping[int, Instruction],
+    instructions: Mapping[int, Instruction],
     roots: Mapping[int, Instruction | None],
 ) -> None:
-    """Go through a computation backwards, so that users have their scopes first.
+    """Give instructions without a scope the one that all their users have.
 
     A convolution or matrix product is used by the next layer or the optimizer, to which it does not
     belong: it gets no scope.
     """
-    used_by: defaultdict[int, set[str]] = defaultdict(set)
-    for each in reversed(computation.instructions):
-        inner = [root for n in each.called if (root := roots.get(n)) is not None]
-        if not each.scope and not any(one.opcode in _CONTRACTIONS for one in (each, *inner)):
-            each.scope = _only(used_by.get(each.number, set()))
-        for operand in each.operands:
-            if operand in by_number:
-                used_by[operand].add(each.scope)
+    user_scopes: defaultdict[int, set[str]] = defaultdict(set)
+    # Backwards, so that users have their scopes first.
+    for instruction in reversed(computation.instructions):
+        inside = [root for number in instruction.called if (root := roots.get(number)) is not None]
+        opcodes = {instruction.opcode, *(root.opcode for root in inside)}
+        if not instruction.scope and not opcodes & _CONTRACTIONS:
+            instruction.scope = _only(user_scopes.get(instruction.number, set()))
+        for operand in instruction.operands:
+            if operand in instructions:
+                user_scopes[operand].add(instruction.scope)
 
 
 def _only(scopes: set[str]) -> str:
+    """Return the single scope, empty if there are none or several."""
     return next(iter(scopes)) if len(scopes) == 1 else ""

@@ -212,38 +212,38 @@ def read_module(proto: bytes) -> Module:
     """
     module = _parsed("HloProto", proto).hlo_module
     shapes = _Shapes()
-    schedule = {each.key: each.value.instruction_ids for each in module.schedule.sequences}
+    schedule = {entry.key: entry.value.instruction_ids for entry in module.schedule.sequences}
     computations = []
-    for each in module.computations:
-        instructions = [_instruction(one, shapes) for one in each.instructions]
-        order = {number: place for place, number in enumerate(schedule.get(each.id, ()))}
-        if all(one.number in order for one in instructions):
-            instructions.sort(key=lambda one: order[one.number])
-        computations.append(Computation(each.id, each.root_id, instructions))
+    for computation in module.computations:
+        instructions = [_instruction(message, shapes) for message in computation.instructions]
+        order = {number: at for at, number in enumerate(schedule.get(computation.id, ()))}
+        if all(instruction.number in order for instruction in instructions):
+            instructions.sort(key=lambda instruction: order[instruction.number])
+        computations.append(Computation(computation.id, computation.root_id, instructions))
     return Module(module.entry_computation_id, computations)
 
 
-def _instruction(one: Any, shapes: _Shapes) -> Instruction:
+def _instruction(message: Any, shapes: _Shapes) -> Instruction:
     def optional(field: str) -> bytes | None:
-        return getattr(one, field) if one.HasField(field) else None
+        return getattr(message, field) if message.HasField(field) else None
 
     return Instruction(
-        name=_text(one.name),
-        opcode=_text(one.opcode),
-        shape=shapes.of(one.shape) if one.HasField("shape") else UNKNOWN,
-        scope=_text(one.metadata.op_name),
-        number=one.id,
-        operands=tuple(one.operand_ids),
-        called=tuple(one.called_computation_ids),
-        parameter=one.parameter_number,
-        target=_text(one.custom_call_target),
-        kind=_text(one.fusion_kind),
-        feature_groups=one.feature_group_count,
-        batch_groups=one.batch_group_count,
+        name=_text(message.name),
+        opcode=_text(message.opcode),
+        shape=shapes.of(message.shape) if message.HasField("shape") else UNKNOWN,
+        scope=_text(message.metadata.op_name),
+        number=message.id,
+        operands=tuple(message.operand_ids),
+        called=tuple(message.called_computation_ids),
+        parameter=message.parameter_number,
+        target=_text(message.custom_call_target),
+        kind=_text(message.fusion_kind),
+        feature_groups=message.feature_group_count,
+        batch_groups=message.batch_group_count,
         window=optional("window"),
         convolution=optional("convolution_dimension_numbers"),
         dot=optional("dot_dimension_numbers"),
-        config=one.backend_config,
+        config=message.backend_config,
     )
 
 
@@ -256,23 +256,23 @@ class _Shapes:
     """Parses shapes; equal bytes, frequent in a program, are parsed once."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Shape] = {}
+        self._parsed: dict[bytes, Shape] = {}
 
     def of(self, content: bytes) -> Shape:
         """Return a shape; raises ``WireError``."""
-        if (found := self._known.get(content)) is None:
+        if (shape := self._parsed.get(content)) is None:
             sizes, types = self._parts(content, 0)
-            counted = isinstance(types, str) and len(sizes) <= _HIGHEST_RANK
-            elements = prod(sizes) if counted else None
-            found = self._known[content] = Shape(_json(sizes), _json(types), elements)
-        return found
+            is_array = isinstance(types, str) and len(sizes) <= _HIGHEST_RANK
+            elements = prod(sizes) if is_array else None
+            shape = self._parsed[content] = Shape(_json(sizes), _json(types), elements)
+        return shape
 
     def _parts(self, content: bytes, depth: int) -> tuple[list[Any], Any]:
         shape = _parsed("ShapeProto", content)
         if shape.element_type != _TUPLE:
             return list(shape.dimensions), _ELEMENT_TYPES.get(shape.element_type, "unknown")
         inner = shape.tuple_shapes if depth < _DEEPEST else ()
-        parts = [self._parts(each, depth + 1) for each in inner]
+        parts = [self._parts(part, depth + 1) for part in inner]
         return [size for size, _ in parts], [kind for _, kind in parts]
 
 
@@ -280,34 +280,34 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def attributes(of: Instruction) -> tuple[dict[str, Any], bool]:
+def attributes(instruction: Instruction) -> tuple[dict[str, Any], bool]:
     """Return the attributes of an instruction besides its shapes, and whether some are lost.
 
     A library call's options are in ``backend_config``, a JSON object whose integers may be text and
     whose zeros are omitted; calls of other libraries have text of their own. Raises ``WireError``.
     """
-    found: dict[str, Any] = {"kind": of.kind} if of.kind else {}
-    if of.window is not None:
-        found["window"] = _window(of.window)
-    if of.convolution is not None:
-        found["dimension_numbers"] = _convolution(of.convolution)
-        found["feature_group_count"] = of.feature_groups
-        found["batch_group_count"] = of.batch_groups
-    if of.dot is not None:
-        numbers = _parsed("DotDimensionNumbers", of.dot)
-        found |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
-    if of.config and (of.opcode == "while" or of.target):
-        config = _config(of.config)
-        found |= _configured(config or {})
-        return found, config is None
-    return found, False
+    attributes_read: dict[str, Any] = {"kind": instruction.kind} if instruction.kind else {}
+    if instruction.window is not None:
+        attributes_read["window"] = _window(instruction.window)
+    if instruction.convolution is not None:
+        attributes_read["dimension_numbers"] = _convolution(instruction.convolution)
+        attributes_read["feature_group_count"] = instruction.feature_groups
+        attributes_read["batch_group_count"] = instruction.batch_groups
+    if instruction.dot is not None:
+        numbers = _parsed("DotDimensionNumbers", instruction.dot)
+        attributes_read |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
+    if instruction.config and (instruction.opcode == "while" or instruction.target):
+        config = _config(instruction.config)
+        attributes_read |= _configured(config or {})
+        return attributes_read, config is None
+    return attributes_read, False
 
 
 def _window(content: bytes) -> dict[str, list[int]]:
     dimensions = _parsed("Window", content).dimensions
     return {
         name.removeprefix("window_") if name == "window_reversal" else name: [
-            getattr(each, name) for each in dimensions
+            getattr(dimension, name) for dimension in dimensions
         ]
         for name in _MESSAGES["WindowDimension"]
     }
@@ -334,10 +334,10 @@ def _config(content: bytes) -> Config | None:
     if len(content) > _CONFIG_LIMIT:
         return None
     try:
-        found: Config = msgspec.json.decode(content, type=dict)
+        config: Config = msgspec.json.decode(content, type=dict)
     except UNDECODABLE:
         return None
-    return found
+    return config
 
 
 def _configured(config: Config) -> dict[str, Any]:
@@ -375,4 +375,4 @@ def _whole(value: Any) -> int:
 
 
 def _wholes(value: Any) -> list[int]:
-    return [_whole(each) for each in value] if isinstance(value, list) else []
+    return [_whole(element) for element in value] if isinstance(value, list) else []

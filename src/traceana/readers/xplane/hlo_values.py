@@ -42,14 +42,15 @@ class Values:
 
     def __init__(self, module: Module) -> None:
         self._waiting = {part.number: part for part in module.computations}
-        self._known: dict[_Key, int] = {}
-        self._of: dict[int, int] = {}
+        self._numbers: dict[_Key, int] = {}
+        self._values: dict[int, int] = {}
+        """By number of the instruction."""
         held = {
             number
             for part in module.computations
-            for each in part.instructions
-            if each.opcode in _HOLDING
-            for number in each.called
+            for instruction in part.instructions
+            if instruction.opcode in _HOLDING
+            for number in instruction.called
         }
         for part in module.computations:
             if part.number not in held:
@@ -57,31 +58,31 @@ class Values:
 
     def of(self, number: int) -> int:
         """Return the number of the value of an instruction."""
-        known = self._of.get(number)
-        return self._number("of", number) if known is None else known
+        value = self._values.get(number)
+        return self._number("of", number) if value is None else value
 
     def _run(self, part: Computation, inputs: Sequence[int], depth: int) -> None:
         """Find the values of a computation on ``inputs``. Operands come before their users."""
         self._waiting.pop(part.number, None)
-        for each in part.instructions:
-            self._of[each.number] = self._value(each, inputs, depth)
+        for instruction in part.instructions:
+            self._values[instruction.number] = self._value(instruction, inputs, depth)
 
-    def _value(self, one: Instruction, inputs: Sequence[int], depth: int) -> int:
-        if one.opcode == "parameter" and one.parameter < len(inputs):
-            return inputs[one.parameter]
-        operands = [self.of(number) for number in one.operands]
-        if one.opcode in _MOVES and operands:
+    def _value(self, instruction: Instruction, inputs: Sequence[int], depth: int) -> int:
+        if instruction.opcode == "parameter" and instruction.parameter < len(inputs):
+            return inputs[instruction.parameter]
+        operands = [self.of(number) for number in instruction.operands]
+        if instruction.opcode in _MOVES and operands:
             return operands[0]
-        if one.opcode in _ELEMENTWISE:
-            return self._number(one.opcode, *operands)
-        if one.opcode == "constant":
+        if instruction.opcode in _ELEMENTWISE:
+            return self._number(instruction.opcode, *operands)
+        if instruction.opcode == "constant":
             return self._number("constant")
-        if one.opcode in _HOLDING and one.called and depth < _DEEPEST:
-            part = self._waiting.get(one.called[0])
+        if instruction.opcode in _HOLDING and instruction.called and depth < _DEEPEST:
+            part = self._waiting.get(instruction.called[0])
             if part is not None:
                 self._run(part, operands, depth + 1)
                 return self.of(part.root)
-        return self._number("of", one.number)
+        return self._number("of", instruction.number)
 
     def _number(self, *key: str | int) -> int:
-        return self._known.setdefault(key, len(self._known))
+        return self._numbers.setdefault(key, len(self._numbers))

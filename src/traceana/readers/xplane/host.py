@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.readers.xplane.events import PlaneEvents, labels, of_distinct, of_each
+from traceana.readers.xplane.events import PlaneEvents, gathered, labels, per_distinct
 from traceana.readers.xplane.hlo import HloPrograms, instruction_keys
 from traceana.readers.xplane.space import Line
 from traceana.trace.schema import RangeKind
@@ -63,14 +63,16 @@ class HostTables:
         process: int | None,
         hlo: HloPrograms,
     ) -> None:
-        parsed = [parse_name(name) for name in names]
+        host_names = [parse_name(name) for name in names]
         self._process = process
         self._hlo = hlo
         self._names = labels(names)
-        self._operators = labels([each.operator for each in parsed])
-        self._scopes = labels([each.scope for each in parsed])
-        self._is_operator = np.array([each.operator is not None for each in parsed], dtype=np.bool_)
-        self._kinds = np.array([_KINDS.index(each.kind) for each in parsed], dtype=np.uint8)
+        self._operators = labels([name.operator for name in host_names])
+        self._scopes = labels([name.scope for name in host_names])
+        self._is_operator = np.array(
+            [name.operator is not None for name in host_names], dtype=np.bool_
+        )
+        self._kinds = np.array([_KINDS.index(name.kind) for name in host_names], dtype=np.uint8)
         self._signs = np.array([MEMORY.get(name or "", 0) for name in names], dtype=np.int64)
         self._threads = pl.Series([line.number for line in lines], dtype=pl.Int64)
         self._of_program = np.array(
@@ -93,8 +95,8 @@ class HostTables:
     def _rows(self, events: PlaneEvents) -> pl.DataFrame:
         return pl.DataFrame(
             {
-                "name": of_each(self._names, events.name),
-                "thread": of_each(self._threads, events.line),
+                "name": gathered(self._names, events.name),
+                "thread": gathered(self._threads, events.line),
                 "start": events.start,
                 "duration": events.duration,
             }
@@ -104,10 +106,10 @@ class HostTables:
         return self._rows(events).with_columns(events.integers(_CORRELATION).alias("correlation"))
 
     def _ops(self, events: PlaneEvents) -> pl.DataFrame:
-        instructions = self._hlo.of(instruction_keys(events))
+        instructions = self._hlo.host_instructions(instruction_keys(events))
         frame = self._rows(events).with_columns(
-            pl.coalesce(of_each(self._operators, events.name), "name").alias("name"),
-            pl.coalesce(of_each(self._scopes, events.name), instructions["scope"]).alias("scope"),
+            pl.coalesce(gathered(self._operators, events.name), "name").alias("name"),
+            pl.coalesce(gathered(self._scopes, events.name), instructions["scope"]).alias("scope"),
             instructions["instruction"],
             events.texts("shape").alias("shape"),
         )
@@ -122,7 +124,7 @@ class HostTables:
         kind[is_python] = _KINDS.index("python")
         kind[step.is_not_null().to_numpy()] = _KINDS.index("step")
         frame = self._rows(events).with_columns(
-            of_each(pl.Series(_KINDS, dtype=RangeKind), kind).alias("kind")
+            gathered(pl.Series(_KINDS, dtype=RangeKind), kind).alias("kind")
         )
         if step.null_count() < len(step):
             numbered = pl.format("{}#{}", pl.col("name").cast(pl.String), step)
@@ -139,7 +141,7 @@ class HostTables:
             pl.col("start").alias("time"),
             "process",
             "thread",
-            of_distinct(events.texts("allocator_name"), device=device)["device"],
+            per_distinct(events.texts("allocator_name"), device=device)["device"],
             events.integers("addr").alias("address"),
             (events.integers(_SIZE) * sign).alias("bytes"),
             events.integers("bytes_allocated").alias("allocated"),
@@ -159,11 +161,11 @@ def parse_name(name: str | None) -> HostName:
     """Return the parts of the name of an event on the program's own thread."""
     if name is None:
         return HostName(None, None, "runtime")
-    if found := _OPERATOR.fullmatch(name):
-        scope, operator = found.groups()
+    if match := _OPERATOR.fullmatch(name):
+        scope, operator = match.groups()
         return HostName(operator, None if scope == _NO_SCOPE else scope, "runtime")
-    if found := _EAGER.fullmatch(name):
-        return HostName(found[1], None, "runtime")
+    if match := _EAGER.fullmatch(name):
+        return HostName(match[1], None, "runtime")
     if name.startswith(_PYTHON):
         return HostName(None, None, "python")
     return HostName(None, None, "runtime" if _RUNTIME.search(name) else "annotation")
@@ -180,10 +182,10 @@ def with_shapes(ops: pl.DataFrame) -> pl.DataFrame:
         {
             "shape": distinct,
             "input_shapes": [
-                _json([[int(size) for size in sizes.split(",") if size] for _, sizes in each])
-                for each in tensors
+                _json([[int(size) for size in sizes.split(",") if size] for _, sizes in arguments])
+                for arguments in tensors
             ],
-            "input_types": [_json([kind for kind, _ in each]) for each in tensors],
+            "input_types": [_json([kind for kind, _ in arguments]) for arguments in tensors],
         },
         schema_overrides={"input_shapes": pl.String, "input_types": pl.String},
     )
@@ -204,8 +206,8 @@ def derived_ranges(
     """
     return pl.DataFrame(
         {
-            "text": of_each(labels(names), columns.name),
-            "domain": of_each(labels([line.name for line in lines]), columns.line),
+            "text": gathered(labels(names), columns.name),
+            "domain": gathered(labels([line.name for line in lines]), columns.line),
             "start": columns.start,
             "duration": columns.duration,
         }

@@ -20,9 +20,9 @@ from traceana.readers.xplane.events import (
     EventColumns,
     LineEvents,
     PlaneEvents,
+    gathered,
     labels,
-    of_distinct,
-    of_each,
+    per_distinct,
 )
 from traceana.readers.xplane.hlo import METADATA_PLANE, HloPrograms, instruction_keys
 from traceana.readers.xplane.host import HostTables, derived_ranges
@@ -64,30 +64,42 @@ def activities(
 
     Names that begin with memcpy or memset are copies and memsets; all others are kernels.
     """
-    kinds = [_kind(name or "") for name in names]
-    of_kernels = labels(
-        [name if kind == "kernel" else None for name, kind in zip(names, kinds, strict=True)]
-    )
+    kinds: list[str] = []
+    kernel_names: list[str | None] = []
+    directions: list[str | None] = []
+    for name in names:
+        lower = (name or "").lower()
+        kind = next((kind for kind in ("memcpy", "memset") if lower.startswith(kind)), "kernel")
+        match = _DIRECTION.match(name or "")
+        direction = "to".join(match[1].upper().split("2")) if match else "unknown"
+        kinds.append(kind)
+        kernel_names.append(name if kind == "kernel" else None)
+        directions.append(direction if kind == "memcpy" else None)
     launches = pl.DataFrame(
         {
             "correlation": columns.integers("correlation_id"),
             "start": columns.start,
-            "kernel": of_each(of_kernels, columns.name),
+            "kernel": gathered(labels(kernel_names), columns.name),
         }
     )
-    instructions = hlo.of_device(instruction_keys(columns), launches)
+    streams = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
+    # A CUDA context is text of the form ``$$5``.
+    context = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
+    instructions = hlo.device_instructions(instruction_keys(columns), launches)
+    # TensorFlow annotates kernels; XLA's instructions have scopes.
+    annotated_scopes = [_scopes(columns.texts(stat)) for stat in ("tf_op", "annotation")]
     frame = pl.DataFrame(
         {
-            "name": of_each(labels(names), columns.name),
-            "kind": of_each(pl.Series(kinds, dtype=ActivityKind), columns.name),
+            "name": gathered(labels(names), columns.name),
+            "kind": gathered(pl.Series(kinds, dtype=ActivityKind), columns.name),
             "start": columns.start,
             "duration": columns.duration,
-            "stream": _streams(columns, lines),
+            "stream": gathered(streams.cast(pl.Int64, strict=False), columns.line),
             "correlation": launches["correlation"],
-            "context": _context(columns),
-            "scope": _scopes(columns, instructions["scope"]),
+            "context": per_distinct(columns.texts("context_id"), context=context)["context"],
+            "scope": pl.select(pl.coalesce(*annotated_scopes, instructions["scope"])).to_series(),
             "instruction": instructions["instruction"],
-            "copy_kind": of_each(pl.Series(map(_direction, names), dtype=CopyKind), columns.name),
+            "copy_kind": gathered(pl.Series(directions, dtype=CopyKind), columns.name),
         }
     ).with_columns(pl.lit(device).alias("device"))
     kernels = kernel_details(columns.texts("kernel_details"))
@@ -104,42 +116,15 @@ def activities(
     )
 
 
-def _kind(name: str) -> str:
-    return next((kind for kind in ("memcpy", "memset") if name.lower().startswith(kind)), "kernel")
-
-
-def _direction(name: str | None) -> str | None:
-    if _kind(name or "") != "memcpy":
-        return None
-    found = _DIRECTION.match(name or "")
-    return "to".join(found[1].upper().split("2")) if found else "unknown"
-
-
-def _streams(columns: PlaneEvents, lines: Sequence[Line]) -> pl.Series:
-    numbers = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
-    return of_each(numbers.cast(pl.Int64, strict=False), columns.line)
-
-
-def _context(columns: PlaneEvents) -> pl.Series:
-    """Return the CUDA context, which is text of the form ``$$5``."""
-    number = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
-    return of_distinct(columns.texts("context_id"), context=number)["context"]
-
-
-def _scopes(columns: PlaneEvents, instruction: pl.Series) -> pl.Series:
-    """Return the name scope: TensorFlow's annotation, else the scope of XLA's instruction."""
-    annotated = [_scope_column(columns.texts(stat)) for stat in ("tf_op", "annotation")]
-    return pl.select(pl.coalesce(*annotated, instruction)).to_series()
-
-
-def _scope_column(annotated: pl.Series) -> pl.Series:
+def _scopes(annotated: pl.Series) -> pl.Series:
+    """Return the name scope in each annotation."""
     distinct = annotated.unique().drop_nulls()
     if not len(distinct):
         return annotated
     scopes = [scope_of(label) for label in distinct.cast(pl.String).to_list()]
     table = pl.DataFrame({"label": distinct, "scope": labels(scopes)})
-    found = annotated.alias("label").to_frame()
-    return found.join(table, on="label", how="left", maintain_order="left")["scope"]
+    frame = annotated.alias("label").to_frame()
+    return frame.join(table, on="label", how="left", maintain_order="left")["scope"]
 
 
 def scope_of(label: str | None) -> str | None:
@@ -168,7 +153,7 @@ def kernel_details(texts: pl.Series) -> pl.DataFrame:
         for what in ("grid", "block")
         for i, axis in enumerate(_AXES)
     }
-    return _of_distinct(
+    return _typed_per_distinct(
         texts,
         registers=_number(text, "regs"),
         shared_memory=pl.coalesce(
@@ -181,7 +166,7 @@ def kernel_details(texts: pl.Series) -> pl.DataFrame:
 def memory_details(texts: pl.Series) -> pl.DataFrame:
     """Return bytes and memory kinds of each copy or memset."""
     text = pl.col("text")
-    return _of_distinct(
+    return _typed_per_distinct(
         texts,
         bytes=_number(text, "size"),
         source_memory=_memory(text, "kind_src"),
@@ -198,12 +183,12 @@ def _memory(text: pl.Expr, key: str) -> pl.Expr:
     return pl.when(word.is_in(_MEMORIES)).then(word)
 
 
-def _of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
+def _typed_per_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
     typed = {
         name: expression.cast(ACTIVITIES[name], strict=False)
         for name, expression in columns.items()
     }
-    return of_distinct(texts, **typed)
+    return per_distinct(texts, **typed)
 
 
 _TASK: Final = "Task Environment"
@@ -259,18 +244,18 @@ def producer(space: Space) -> str | None:
 
 def facts(space: Space) -> dict[str, Any]:
     """Return versions, hosts, and the profiler's errors and warnings."""
-    found: dict[str, Any] = {
+    properties: dict[str, Any] = {
         key: value
         for key, value in _stats(space, METADATA_PLANE).items()
         if key.endswith("_version") and isinstance(value, str)
     }
     for key in ("hostnames", "errors", "warnings"):
         if texts := getattr(space, key):
-            found[key] = list(texts)
+            properties[key] = list(texts)
     tpus = dict.fromkeys(tpu[1] for plane in space.planes if (tpu := _TPU.match(plane.name)))
     if tpus:
-        found["devices_not_read"] = list(tpus)
-    return found
+        properties["devices_not_read"] = list(tpus)
+    return properties
 
 
 def _stats(space: Space, name: str) -> dict[str, Value]:
@@ -298,13 +283,13 @@ def device_number(plane: Plane) -> int | None:
 
 
 def _number_in_name(pattern: re.Pattern[str], plane: Plane) -> int | None:
-    found = pattern.match(plane.name)
-    number = int(found[1]) if found else None
+    match = pattern.match(plane.name)
+    number = int(match[1]) if match else None
     return number if number is not None and number < _INT32 else None
 
 
 def devices(space: Space, used: pl.Series) -> pl.DataFrame:
-    """Return the GPUs with activities (``used``: their numbers), or all where there are none."""
+    """Return the GPUs with the numbers ``used``, those of activities; without any, all GPUs."""
     rows = {
         number: _row(number, plane.stats())
         for plane in space.planes
@@ -315,21 +300,24 @@ def devices(space: Space, used: pl.Series) -> pl.DataFrame:
 
 
 def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
+    """Return the row of ``devices`` of a GPU."""
+
     def integer(key: str, most: int = 1 << 63) -> int | None:
         value = stats.get(key)
         return value if isinstance(value, int) and 0 <= value < most else None
 
-    def words(*keys: str) -> str | None:
-        return next((v for k in keys if isinstance(v := stats.get(k), str) and v), None)
+    def first_text(*keys: str) -> str | None:
+        values = (stats.get(key) for key in keys)
+        return next((value for value in values if isinstance(value, str) and value), None)
 
     major, minor = integer("compute_cap_major"), integer("compute_cap_minor")
-    vendor = words("device_vendor")
-    known = next((v for v in _VENDORS if vendor and v in vendor.upper()), None)
+    vendor = first_text("device_vendor")
+    usual_name = next((name for name in _VENDORS if vendor and name in vendor.upper()), None)
     return (
         number,
-        words("device_name", "gpu_device_name", "device_type_string"),
+        first_text("device_name", "gpu_device_name", "device_type_string"),
         # Files without a vendor precede AMD's GPUs; only NVIDIA's have a compute capability.
-        known or vendor or (None if major is None else "NVIDIA"),
+        usual_name or vendor or (None if major is None else "NVIDIA"),
         None if major is None or minor is None else f"{major}.{minor}",
         integer("core_count", _INT32),
         integer("clock_rate"),
@@ -342,8 +330,6 @@ def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
 
 _STREAM: Final = re.compile(STREAM)
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
-
-
 _NOT_TEXT: Final = "warnings, errors and host names that are not UTF-8"
 _BROKEN: Final = "lines and metadata that end within a field"
 _UNKNOWN: Final = "fields that planes and lines do not have: what they hold is not read"
@@ -394,9 +380,9 @@ class _Reading:
                 self._add(plane, plane.lines, (*HOST_STATS, *ALLOCATOR_STATS), "ranges")
                 continue
             streams = [line for line in plane.lines if is_stream(plane, line)]
-            others = [line for line in plane.lines if not is_stream(plane, line)]
+            derived = [line for line in plane.lines if not is_stream(plane, line)]
             self._add(plane, streams, DEVICE_STATS, "activities")
-            self._add(plane, others, (), "ranges")
+            self._add(plane, derived, (), "ranges")
         self._progress(self._buffer.size, self._buffer.size)
         if self._cut:
             self._ledger.add("truncated", 1, table="-", kept=True)
@@ -496,12 +482,12 @@ class EventTables:
         del self._hlo  # frees the bytes of the file
         tables = {name: self._screened(name) for name in _TIMED}
         names = NameTable(self._ledger)
-        work = tables["activities"]
-        named = work.with_columns(names.ids(work["name"]).alias("name_id"))
+        activities = tables["activities"]
+        named = activities.with_columns(names.ids(activities["name"]).alias("name_id"))
         tables["activities"] = named.drop("name")
         tables["memory"] = self._stacked("memory")
         tables, first_ns = rebase(
-            {name: conform(name, each) for name, each in tables.items()}, self._ledger
+            {name: conform(name, table) for name, table in tables.items()}, self._ledger
         )
         tables["names"] = names.frame()
         tables["instructions"] = instructions

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from traceana.readers.compiled import COMPILED
-from traceana.readers.xplane.decode import Events, Known, Stats, Walker
+from traceana.readers.xplane.decode import Events, SortedIds, Stats, Walker
 from traceana.readers.xplane.wire import Buffer, Ints, Numbers, fields
 
 if COMPILED:
@@ -42,7 +42,9 @@ class Blocks(Protocol):
     def __iter__(self) -> Iterator[tuple[int, Iterable[Block]]]: ...
 
 
-def blocks(buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known) -> Blocks:
+def blocks(
+    buffer: Buffer, begin: Ints, end: Ints, wanted: SortedIds, declared: SortedIds
+) -> Blocks:
     """Return the events of the runs from ``begin`` to ``end``.
 
     ``wanted`` and ``declared`` are the metadata ids of stats as in
@@ -56,7 +58,7 @@ class Decoded:
     """The events of some runs, decoded in Python."""
 
     def __init__(
-        self, buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known
+        self, buffer: Buffer, begin: Ints, end: Ints, wanted: SortedIds, declared: SortedIds
     ) -> None:
         self.stop = begin.copy()
         self._end = end
@@ -75,7 +77,7 @@ class Scanned:
     """The events of some runs, decoded by the compiled scanner."""
 
     def __init__(
-        self, buffer: Buffer, begin: Ints, end: Ints, wanted: Known, declared: Known
+        self, buffer: Buffer, begin: Ints, end: Ints, wanted: SortedIds, declared: SortedIds
     ) -> None:
         self.stop = begin.copy()
         # Where a damaged file has runs between others, the places are parts of larger arrays.
@@ -91,10 +93,10 @@ class Scanned:
         # The next block is decoded while tables are made of this one.
         with ThreadPoolExecutor(1) as ahead:
             scanned = ahead.submit(self._next, state)
-            while (found := scanned.result()) is not None:
+            while (block := scanned.result()) is not None:
                 till = int(state[1])
                 scanned = ahead.submit(self._next, state)
-                yield till, self._with_odd(*found)
+                yield till, self._with_odd(*block)
 
     def _next(self, state: Ints) -> tuple[Events, Stats, Numbers] | None:
         """Return the next events, their stats and the rows of odd events; None after the last.
@@ -106,7 +108,7 @@ class Scanned:
         metadata_id, offset_ps, duration_ps = np.empty((3, _EVENTS), dtype=np.int64)
         owner, index, length = np.empty((3, _STATS), dtype=np.uint32)
         kind, value = np.empty(_STATS, dtype=np.uint8), np.empty(_STATS, dtype=np.uint64)
-        count, odd_count, stats = _scanner.xplane_events(
+        count, odd_count, stat_count = _scanner.xplane_events(
             *(self._buffer.data, self._begin, self._end, self.stop, state, self._ids, self._codes),
             *(run, metadata_id, offset_ps, duration_ps, odd),
             *(owner, index, kind, value, length),
@@ -114,19 +116,26 @@ class Scanned:
         if not count:
             return None
         sound = np.ones(count, dtype=np.bool_)
-        found = Events(run, metadata_id, offset_ps, duration_ps, ~sound, sound)
-        of_found = Stats(owner, index, kind, value, length).take(slice(0, stats))
-        return found.part(slice(0, count)), of_found, odd[:odd_count]
+        events = Events(run, metadata_id, offset_ps, duration_ps, ~sound, sound)
+        stats = Stats(owner, index, kind, value, length).take(slice(0, stat_count))
+        return events.part(slice(0, count)), stats, odd[:odd_count]
 
-    def _with_odd(self, found: Events, stats: Stats, odd: Numbers) -> Iterator[Block]:
-        """Yield the events with those of the rows ``odd``, whose metadata ids are positions."""
+    def _with_odd(self, events: Events, stats: Stats, odd: Numbers) -> Iterator[Block]:
+        """Yield ``events``, with the rows ``odd`` decoded in Python.
+
+        The scanner leaves the position of such an event in place of its metadata id.
+        """
         if len(odd):
-            at, run = found.metadata_id[odd].tolist(), found.run[odd].tolist()
-            whole = [next(fields(self._buffer, one, self._buffer.size)) for one in at]
-            places = [(of, field.start, field.end) for of, field in zip(run, whole, strict=True)]
-            some, of_some = self._walker.events(places)
-            found.metadata_id[odd] = some.metadata_id
-            found.offset_ps[odd], found.duration_ps[odd] = some.offset_ps, some.duration_ps
-            found.aggregate[odd], found.sound[odd] = some.aggregate, some.sound
-            stats = stats.followed_by(replace(of_some, owner=odd[of_some.owner]))
-        yield found, stats
+            places = []
+            runs = events.run[odd].tolist()
+            for run, position in zip(runs, events.metadata_id[odd].tolist(), strict=True):
+                field = next(fields(self._buffer, position, self._buffer.size))
+                places.append((run, field.start, field.end))
+            walked, walked_stats = self._walker.events(places)
+            events.metadata_id[odd] = walked.metadata_id
+            events.offset_ps[odd] = walked.offset_ps
+            events.duration_ps[odd] = walked.duration_ps
+            events.aggregate[odd] = walked.aggregate
+            events.sound[odd] = walked.sound
+            stats = stats.followed_by(replace(walked_stats, owner=odd[walked_stats.owner]))
+        yield events, stats

@@ -126,7 +126,7 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
             case (6, 2):
                 plane.raw_stats.append(_stat(buffer, part))
                 inside = fields(buffer, part.start, part.end)
-                plane.broken += not part.cut and any(one.cut for one in inside)
+                plane.broken += not part.cut and any(field.cut for field in inside)
     return plane
 
 
@@ -175,14 +175,14 @@ def _entry(buffer: Buffer, entry: Field, plane: Plane) -> tuple[int, list[Field]
             value = part
         else:
             whole = False
-    found = None
+    inside = None
     if value is None or value.cut:
         whole = False
     else:
-        found = [*fields(buffer, value.start, value.end)]
-        whole &= not any(part.cut for part in found)
+        inside = [*fields(buffer, value.start, value.end)]
+        whole &= not any(field.cut for field in inside)
     plane.broken += not whole and not entry.cut
-    return key, found
+    return key, inside
 
 
 def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
@@ -193,9 +193,14 @@ def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
         if part.number == 2 and part.wire == LENGTH:
             plane.event_names[key] = text(buffer, part)
         elif part.number == 5 and part.wire == LENGTH:
-            number, found = _bytes_stat(buffer, part)
-            if found is not None:
-                plane.kept_bytes[key, number] = found
+            number, content = 0, None
+            for field in fields(buffer, part.start, part.end):
+                if field.number == 1:
+                    number = field.signed
+                elif field.number == BYTES and field.wire == LENGTH and not field.cut:
+                    content = field
+            if content is not None:
+                plane.kept_bytes[key, number] = content
     plane.event_names.setdefault(key, "")
 
 
@@ -207,16 +212,6 @@ def _stat_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
     for part in value:
         if part.number == 2 and part.wire == LENGTH:
             plane.stat_names[key] = text(buffer, part)
-
-
-def _bytes_stat(buffer: Buffer, stat: Field) -> tuple[int, Field | None]:
-    number, found = 0, None
-    for part in fields(buffer, stat.start, stat.end):
-        if part.number == 1:
-            number = part.signed
-        elif part.number == BYTES and part.wire == LENGTH and not part.cut:
-            found = part
-    return number, found
 
 
 def _stat(buffer: Buffer, stat: Field) -> tuple[int, int, Value]:

@@ -100,7 +100,7 @@ class TensorflowClock(Clock):
 
     def synchronized(self) -> bool:
         """Return whether functions end with their work, as on a CPU."""
-        return all(one.device_type == "CPU" for one in self._tf.config.list_logical_devices())
+        return all(device.device_type == "CPU" for device in self._tf.config.list_logical_devices())
 
     def wait(self) -> None:
         """Wait for all devices."""
@@ -160,22 +160,22 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
     def compiling(original: Any) -> Any:
         @functools.wraps(original)
         def compile_(*arguments: Any, **keywords: Any) -> Any:
-            made = original(*arguments, **keywords)
-            if hasattr(made, "lower"):
-                return Compiled(made)
+            jitted = original(*arguments, **keywords)
+            if hasattr(jitted, "lower"):
+                return Compiled(jitted)
             # Called without a function, jit returns a decorator.
-            return lambda function: Compiled(made(function))
+            return lambda function: Compiled(jitted(function))
 
         return compile_
 
     def differentiating(original: Any) -> Any:
         @functools.wraps(original)
         def differentiate(*arguments: Any, **keywords: Any) -> Any:
-            made = original(*arguments, **keywords)
+            transformed = original(*arguments, **keywords)
 
-            @functools.wraps(made)
+            @functools.wraps(transformed)
             def gradient(*values: Any, **named: Any) -> Any:
-                return steps.gradient(lambda: made(*values, **named), traced)
+                return steps.gradient(lambda: transformed(*values, **named), traced)
 
             return gradient
 
@@ -298,12 +298,12 @@ class XplaneRecorder(Recorder):
 
     def write(self) -> str | None:
         """Move the trace out of the profiler's folders, and describe the model."""
-        found = sorted(self._log.rglob("*.xplane.pb"))
-        if not found:
+        logs = sorted(self._log.rglob("*.xplane.pb"))
+        if not logs:
             return None
         rank = self._rank()
         name = "trace.xplane.pb" if rank is None else f"trace.rank{rank[0]}.xplane.pb"
-        found[0].replace(self._folder / name)
+        logs[0].replace(self._folder / name)
         shutil.rmtree(self._log, ignore_errors=True)
         self._describe(self._folder)
         return name

@@ -18,7 +18,7 @@ def keep(folder: Path) -> str | None:
     codecache = sys.modules.get("torch._inductor.codecache")
     if codecache is None:
         return None
-    files = {Path(one.__file__) for one in codecache.PyCodeCache.modules if one.__file__}
+    files = {Path(module.__file__) for module in codecache.PyCodeCache.modules if module.__file__}
     room = _MOST_BYTES
     for file in sorted(files):
         target = folder / FOLDER / file.name

@@ -91,8 +91,8 @@ class _Watched(Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Create the module with its own loader."""
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module with its own loader, then run the callback."""

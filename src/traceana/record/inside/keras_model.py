@@ -24,7 +24,7 @@ _Input = tuple[tuple[Any, ...], str]
 
 
 class KerasModel:
-    """The largest of the outermost models: no call of another model contains a call of it."""
+    """The largest Keras model that no other model calls."""
 
     def __init__(self) -> None:
         self._called: dict[int, tuple[Any, list[_Input] | None]] = {}
@@ -52,24 +52,26 @@ class KerasModel:
 
         def fitted(*arguments: Any, **keywords: Any) -> Any:
             def read_batch() -> None:
-                given = signature.bind(*arguments, **keywords).arguments
-                self._batch = batch_of_fit(given.get("x"), given.get("batch_size"))
+                arguments_of_fit = signature.bind(*arguments, **keywords).arguments
+                self._batch = batch_of_fit(
+                    arguments_of_fit.get("x"), arguments_of_fit.get("batch_size")
+                )
                 if self._batch is not None:
-                    together = getattr(given["self"], "steps_per_execution", 1)
+                    together = getattr(arguments_of_fit["self"], "steps_per_execution", 1)
                     report.add(images_per_step=self._batch * together)
 
             guarded(read_batch, report)
             return fit(*arguments, **keywords)
 
-        own = vars(model).get("__call__")
+        original_call = vars(model).get("__call__")
         model.__call__, model.fit = called, functools.wraps(fit)(fitted)
 
         def restore() -> None:
             model.fit = fit
-            if own is None:
+            if original_call is None:
                 del model.__call__
             else:
-                model.__call__ = own
+                model.__call__ = original_call
             self._called, self._inner, self._batch = {}, set(), None
 
         return restore
@@ -77,16 +79,14 @@ class KerasModel:
     def _add_call(self, model: Any, arguments: tuple[Any, ...]) -> None:
         first = arguments[0] if arguments else None
         tensors = list(first) if isinstance(first, list | tuple) else list(arguments)
-        inputs = [_input(one) for one in tensors if one is not None]
-        known = [one for one in inputs if one is not None]
-        inputs_known = known if known and len(known) == len(inputs) else None
-        before = self._called.get(id(model), (model, None))[1]
+        described = [_input(tensor) for tensor in tensors if tensor is not None]
+        inputs: list[_Input] | None = [tensor for tensor in described if tensor is not None]
+        if not inputs or len(inputs) != len(described):
+            inputs = None
         # A call with all sizes known is preferred over a symbolic one.
-        known_sizes = inputs_known is not None and all(
-            None not in shape for shape, _ in inputs_known
-        )
-        if before is None or known_sizes:
-            self._called[id(model)] = model, inputs_known
+        has_sizes = inputs is not None and all(None not in shape for shape, _ in inputs)
+        if self._called.get(id(model), (model, None))[1] is None or has_sizes:
+            self._called[id(model)] = model, inputs
 
     def describe(self, folder: Path, report: Report) -> None:
         """Write the model's layers, if traceana can be imported."""
@@ -99,8 +99,11 @@ class KerasModel:
             report.note("no layers.json: the script's Python has no traceana")
             return
         # A model may be called alone too, as where a functional model is made of it.
-        outermost = [one for key, one in self._called.items() if key not in self._inner]
-        model, inputs = max(outermost or self._called.values(), key=lambda one: _size(one[0]))
+        outermost = [call for key, call in self._called.items() if key not in self._inner]
+        model, inputs = max(
+            outermost or self._called.values(),
+            key=lambda call: sum(prod(variable.shape) for variable in call[0].weights),
+        )
         if inputs is None:
             report.note("no layers.json: the model has inputs other than tensors")
             return
@@ -111,12 +114,13 @@ class KerasModel:
             report.note("no layers.json: the input shapes are unknown")
             return
         try:
-            made = describe(model, shapes, dtype=[dtype for _, dtype in inputs])
-            made.write(folder / "layers.json")
-            own = {id(one) for one in model.weights}
-            if any(
-                id(one) not in own for other, _ in self._called.values() for one in other.weights
-            ):
+            manifest = describe(model, shapes, dtype=[dtype for _, dtype in inputs])
+            manifest.write(folder / "layers.json")
+            described = {id(variable) for variable in model.weights}
+            called = [
+                variable for called, _ in self._called.values() for variable in called.weights
+            ]
+            if any(id(variable) not in described for variable in called):
                 report.note(
                     f"only the layers of {model.name} are described: other models were called"
                 )
@@ -135,10 +139,6 @@ def _input(value: Any) -> _Input | None:
     return tuple(shape), str(getattr(dtype, "name", dtype))
 
 
-def _size(model: Any) -> int:
-    return sum(prod(one.shape) for one in model.weights)
-
-
 def batch_of_fit(x: Any, batch_size: int | None) -> int | None:
     """Return the examples of ``x`` per step of ``fit``, None if uncertain."""
     while isinstance(x, list | tuple | dict) and x:
@@ -149,11 +149,11 @@ def batch_of_fit(x: Any, batch_size: int | None) -> int | None:
         return min(batch_size or _BATCH, int(x.shape[0]))
     # Only DataLoader defines the meaning of its batch_size.
     is_loader = any(
-        (one.__module__.partition(".")[0], one.__name__) == ("torch", "DataLoader")
-        for one in type(x).__mro__
+        (class_.__module__.partition(".")[0], class_.__name__) == ("torch", "DataLoader")
+        for class_ in type(x).__mro__
     )
-    own = getattr(x, "batch_size", None) if is_loader else None
-    return own if isinstance(own, int) else None
+    batch = getattr(x, "batch_size", None) if is_loader else None
+    return batch if isinstance(batch, int) else None
 
 
 def _batch_of_dataset(dataset: Any) -> int | None:

@@ -191,13 +191,13 @@ def facts() -> dict[str, Any]:
 def _packages() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _of_torch(torch: Any) -> dict[str, Any]:
@@ -206,14 +206,14 @@ def _of_torch(torch: Any) -> dict[str, Any]:
         libraries["CUDA"] = torch.version.cuda
     if torch.version.hip:
         libraries["HIP"] = torch.version.hip
-    found: dict[str, Any] = {"threads": torch.get_num_threads(), "libraries": libraries}
+    facts: dict[str, Any] = {"threads": torch.get_num_threads(), "libraries": libraries}
     # Querying an unused GPU would take a second and GPU memory.
     if torch.version.cuda and torch.cuda.is_initialized():
         libraries["cuDNN"] = str(torch.backends.cudnn.version())
         if torch.cuda.nccl.is_available([torch.zeros(0, device="cuda")]):
             libraries["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
-        found["gpus"] = [_gpu(torch.cuda.get_device_properties(n)) for n in _devices(torch)]
-    return found
+        facts["gpus"] = [_gpu(torch.cuda.get_device_properties(n)) for n in _devices(torch)]
+    return facts
 
 
 def _devices(torch: Any) -> range:

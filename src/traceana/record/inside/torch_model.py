@@ -34,25 +34,34 @@ class Model:
 
     def find_module_of(self, optimizer: Any) -> None:
         """Find the outermost module with parameters of ``optimizer`` and hook its calls."""
-        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        found: dict[int, Any] = {}
-        for one in self._modules():
-            if any(id(p) in own for p in one.parameters()):
-                found[id(one)] = one
-        inner = {id(child) for one in found.values() for child in one.modules() if child is not one}
-        outermost = [one for key, one in found.items() if key not in inner]
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        modules: dict[int, Any] = {}
+        for module in self._modules():
+            if any(id(p) in trained for p in module.parameters()):
+                modules[id(module)] = module
+        inner = {
+            id(child)
+            for module in modules.values()
+            for child in module.modules()
+            if child is not module
+        }
+        outermost = [module for key, module in modules.items() if key not in inner]
         if not outermost:
             self._report.note("no layers.json: no module has the optimizer's parameters")
             return
-        self.watch(max(outermost, key=lambda one: sum(p.numel() for p in one.parameters())))
+        self.watch(max(outermost, key=lambda module: sum(p.numel() for p in module.parameters())))
 
     def other_optimizer(self, optimizer: Any) -> None:
         """Note that ``optimizer`` trains modules that are not described, once."""
         if self._root is None or id(optimizer) in self._optimizers:
             return
         self._optimizers.add(id(optimizer))
-        own = {id(p) for p in self._root.parameters()}
-        if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
+        described_parameters = {id(p) for p in self._root.parameters()}
+        if any(
+            id(p) not in described_parameters
+            for group in optimizer.param_groups
+            for p in group["params"]
+        ):
             described = type(_unwrapped(self._root)).__name__
             self._report.note(
                 f"only the layers of {described} are described: another optimizer trains others"
@@ -73,27 +82,31 @@ class Model:
     def _modules(self) -> list[Any]:
         # isinstance would call __class__ of proxies.
         kind = self._torch.nn.Module
-        return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+        return [object_ for object_ in gc.get_objects() if issubclass(type(object_), kind)]
 
     def _compiled_from(self, root: Any) -> Any:
         """Return the module that ``torch.compile`` made of ``root``, ``root`` without one."""
-        originals = ((one, one.__dict__.get("_modules", {})) for one in self._modules())
-        return next((one for one, inside in originals if inside.get("_orig_mod") is root), root)
+        originals = ((module, module.__dict__.get("_modules", {})) for module in self._modules())
+        return next(
+            (module for module, inside in originals if inside.get("_orig_mod") is root), root
+        )
 
     def _compiled(self) -> bool:
         jit = self._torch.jit.ScriptModule
         return any(
-            isinstance(one, jit)
-            or hasattr(one, "_orig_mod")
-            or getattr(one, "_compiled_call_impl", None) is not None
-            for one in self._root.modules()
+            isinstance(module, jit)
+            or hasattr(module, "_orig_mod")
+            or getattr(module, "_compiled_call_impl", None) is not None
+            for module in self._root.modules()
         )
 
     def _called(self, _module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if not self._torch.is_grad_enabled():
             return
         self._inputs = arguments, keywords
-        shapes = [one.shape for one in (*arguments, *keywords.values()) if self._is_tensor(one)]
+        shapes = [
+            value.shape for value in (*arguments, *keywords.values()) if self._is_tensor(value)
+        ]
         self._batch.called(shapes[0] if shapes else ())
 
     def _is_tensor(self, value: Any) -> bool:
@@ -136,9 +149,9 @@ class Model:
 
         def opener(text: str) -> Callable[..., None]:
             def open_range(*_: Any) -> None:
-                made = range_(text)
-                made.__enter__()
-                ranges.__dict__.setdefault("open", []).append(made)
+                opened = range_(text)
+                opened.__enter__()
+                ranges.__dict__.setdefault("open", []).append(opened)
 
             return open_range
 
@@ -177,21 +190,23 @@ class Model:
             self._report.note("no layers.json: the script's Python has no traceana")
             return
         arguments, keywords = self._inputs
-        given = [*arguments, *keywords.values()]
-        if None in given or (arguments and keywords):
+        inputs = [*arguments, *keywords.values()]
+        if None in inputs or (arguments and keywords):
             self._report.note("no layers.json: the model has inputs other than tensors")
             return
-        shapes: Any = [shape for shape, _ in given]
+        shapes: Any = [shape for shape, _ in inputs]
         if keywords:
             shapes = dict(zip(keywords, shapes))  # noqa: B905
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                made = describe(_unwrapped(self._root), shapes, dtype=[dtype for _, dtype in given])
-            for one in caught:
-                if str(one.message).startswith("traceana"):
-                    self._report.note(str(one.message))
-            made.write(folder / "layers.json")
+                manifest = describe(
+                    _unwrapped(self._root), shapes, dtype=[dtype for _, dtype in inputs]
+                )
+            for warning in caught:
+                if str(warning.message).startswith("traceana"):
+                    self._report.note(str(warning.message))
+            manifest.write(folder / "layers.json")
         except Exception as error:  # noqa: BLE001  # whatever a model raises
             self._report.note(f"no layers.json: {type(error).__name__}: {str(error)[:200]}")
 
@@ -229,9 +244,9 @@ class _Batch:
         """Hook layers whose inputs have the batch as first dimension."""
         modules = self._torch.nn.modules
         kinds = modules.conv._ConvNd, modules.batchnorm._BatchNorm
-        for one in root.modules():
-            if isinstance(one, kinds):
-                self._handles.append(one.register_forward_pre_hook(self._layer_called))
+        for module in root.modules():
+            if isinstance(module, kinds):
+                self._handles.append(module.register_forward_pre_hook(self._layer_called))
 
     def called(self, shape: Any) -> None:
         """Add a call of the model, whose first tensor has this ``shape``."""

@@ -33,10 +33,10 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
     def stepped(optimizer: Any) -> None:
         if not windows:
             clock = CudaClock(torch) if torch.cuda.is_initialized() else Clock()
-            own = Window(settings, report, recorder, clock, lambda: rank_of(torch))
-            windows[id(optimizer)] = own
+            own_window = Window(settings, report, recorder, clock, lambda: rank_of(torch))
+            windows[id(optimizer)] = own_window
             guarded(lambda: model.find_module_of(optimizer), report)
-            own.step_ended()
+            own_window.step_ended()
         elif id(optimizer) in windows:
             model.step_ended()
             windows[id(optimizer)].step_ended()
@@ -179,8 +179,8 @@ def _stop_on_other_profiler(torch: Any, recorder: TorchRecorder) -> Callable[[],
         return lambda: None
 
     def watched(profiler: Any, *arguments: Any, **keywords: Any) -> Any:
-        own = getattr(recorder._profiler, "profiler", None)
-        if recorder._profiler is not None and own is not profiler:
+        own_window = getattr(recorder._profiler, "profiler", None)
+        if recorder._profiler is not None and own_window is not profiler:
             recorder.stop_for_other_profiler()
         return prepare(profiler, *arguments, **keywords)
 
