@@ -269,9 +269,9 @@ def _graph(
         edges.add(source[rows], work[rows], kind, lag[rows])
     waiting = calling.call[waited]
     edges.add(work[calling.waited[waited]], returned[waited], SYNC, late, call=waiting)
-    also = returned[calling.also]
+    also = returned[calling.pending]
     none_late = np.zeros(len(also), dtype=np.int64)
-    edges.add(work[calling.launched], also, SYNC, none_late, call=calling.call[calling.also])
+    edges.add(work[calling.pending_work], also, SYNC, none_late, call=calling.call[calling.pending])
     handed = moments.find(idle.other, idle.handed)
     # The annotations of the thread that marks the steps name the time before another goes on.
     spent = np.where(np.isin(idle.other, marker), idle.other, idle.thread)

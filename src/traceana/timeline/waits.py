@@ -168,7 +168,7 @@ def work_waits(
     if len(unknown[0]) or len(calling[0]):
         requested = np.maximum(_last(*unknown, key, launched), _last(*calling, owner, launched))
         requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
-        every = Ended.of(owner, end, launched)
+        every = WorkByEnd.of(owner, end, launched)
         by_event = np.maximum(by_event, _by_event(every, owner, requested, floor, start))
     by_call = _requested_work(trace, calling[0], key, launched)
     by_record = np.where(by_record == NONE, by_call, by_record)
@@ -280,7 +280,7 @@ def _on_stream(stream: Ints, start: Ints, end: Ints) -> Ints:
     # Rows are in the order of their ends: what is awaited is an earlier row.
     late = np.flatnonzero(found >= np.arange(len(start)))
     if len(late):
-        ended = Ended.of(stream, end, end)
+        ended = WorkByEnd.of(stream, end, end)
         position = ended.last(stream[late], start[late])
         own = np.empty(len(stream), dtype=np.int64)
         own[ended.order] = np.arange(len(stream))
@@ -392,7 +392,7 @@ def _last(when: Ints, of: Ints, key: Ints, launched: Ints) -> Ints:
     if not len(when):
         return np.full(len(key), NEVER, dtype=np.int64)
     index = np.argsort(when, kind="stable")
-    found = Ended.of(of[index], when[index], when[index])
+    found = WorkByEnd.of(of[index], when[index], when[index])
     position = found.last(key, launched)
     return np.where(position == NONE, NEVER, take(found.end, position))
 
@@ -406,7 +406,7 @@ def _launched_before(key: Ints, launched: Ints) -> Ints:
     return last
 
 
-def _by_event(by_none: Ended, owner: Ints, requested: Ints, floor: Ints, start: Ints) -> Ints:
+def _by_event(by_none: WorkByEnd, owner: Ints, requested: Ints, floor: Ints, start: Ints) -> Ints:
     """Return the work awaited by each work through an unrecorded event, or NONE.
 
     It is the work that ended last before the waiting work started, of all work launched before the
@@ -444,7 +444,7 @@ def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints) -> Ints:
         return found
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     (device,) = numbered(work.select("owner", "device"))
-    collectives = Ended.of(device[each], end[each], start[each])
+    collectives = WorkByEnd.of(device[each], end[each], start[each])
     rows = np.flatnonzero(start > floor)
     last = take(each[collectives.order], collectives.last(device[rows], start[rows]))
     rows, last = rows[last != NONE], last[last != NONE]
@@ -518,7 +518,7 @@ def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launch
         on=_RECORD, how="left", nulls_equal=True, maintain_order="left",
     )["start"]  # fmt: skip
     index = np.argsort(launched, kind="stable")
-    order = Ended.of(key[index], launched[index], launched[index])
+    order = WorkByEnd.of(key[index], launched[index], launched[index])
     # A launching call and a recording call never start at the same time.
     position = order.last(np.maximum(on, 0), recorded.fill_null(waits["requested"]).to_numpy() - 1)
     found = take(index, take(order.order, position))
@@ -547,7 +547,7 @@ def awaited(waiting: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) ->
     return result
 
 
-class Ended(msgspec.Struct, frozen=True):
+class WorkByEnd(msgspec.Struct, frozen=True):
     """An index of work by key (a stream, a device) and end. Lookups of columns, O(log n) each."""
 
     order: Ints
@@ -560,7 +560,7 @@ class Ended(msgspec.Struct, frozen=True):
     """The earliest launch below each node of a balanced tree over ``order``."""
 
     @classmethod
-    def of(cls, key: Ints, end: Ints, launched: Ints) -> Ended:
+    def of(cls, key: Ints, end: Ints, launched: Ints) -> WorkByEnd:
         """Return the index of rows given as columns in the order of their end; ``key`` >= 0."""
         order = np.argsort(key, kind="stable")
         first = np.append(True, end[1:] != end[:-1])[: len(end)]
