@@ -138,7 +138,7 @@ def _gaps_of(
             step = whole.tables.activities["step"][int(one.row[0])]
             first_step = None if step is None else int(whole.tables.steps["start"][step])
             found = gaps(one, *limits[one.device[0]], first_step)
-            parts += [causes.added_to(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
+            parts += [causes.with_causes(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
     cpus = {}
     for rank, device in devices:
         if device == CPU_DEVICE:
