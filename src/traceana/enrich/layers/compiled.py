@@ -39,7 +39,7 @@ from traceana.vocabulary.operators import (
 
 if TYPE_CHECKING:
     from traceana.enrich import Code
-    from traceana.enrich.layers.generated_code import CodeOfGraph, Own
+    from traceana.enrich.layers.generated_code import CodeOfGraph, UnmatchedCode
 
 _AROUND: Final = (
     rf"^(?:{COMPILED_REGION}\b|{COMPILED_GRAPH}|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
@@ -77,7 +77,7 @@ class CompiledGraphs:
     """The calls, by position, that are part of the generated code around them."""
     codes: tuple[CodeOfGraph, ...]
     """The generated code of the graphs, where it is known."""
-    own: tuple[Own, ...]
+    own: tuple[UnmatchedCode, ...]
     """Generated code that is of no layer of the forward pass."""
     nesting: Nesting
 
@@ -237,7 +237,7 @@ def compiled_graphs(
     forward_of_op = np.full(ops.height, NONE, dtype=np.int64)
     forward_of_op[calls] = forward_call
     codes: dict[int, CodeOfGraph] = {}
-    without_layer: tuple[Own, ...] = ()
+    without_layer: tuple[UnmatchedCode, ...] = ()
     if code is not None and (generated := code()):
         from traceana.enrich.layers.generated_code import CodeSearch, idle, place
 
