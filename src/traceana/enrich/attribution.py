@@ -19,7 +19,7 @@ from traceana.enrich.launches import (
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.resolve import (
-    Launched,
+    LaunchPoint,
     agreed_layers,
     layer_table,
     layers_of_work,
@@ -148,7 +148,7 @@ def attribute(
     op = np.where(recorded_op == NONE, nesting.innermost(key, time), recorded_op)
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
     in_direction = thread_ranges.direction_at(key, time)
-    at_launch = Launched(key, time, op, recorded_op, in_direction, lost.to_numpy())
+    at_launch = LaunchPoint(key, time, op, recorded_op, in_direction, lost.to_numpy())
     layers, layer, direction = layers_of_work(
         resolved, program, activities, names, at_launch, ledger
     )

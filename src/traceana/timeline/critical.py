@@ -81,7 +81,7 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     if by == "segment":
         return Result(path.select(_SEGMENT), sums(path, "time_ns"), notes)
     steps = len(measured.rows) or path["step_row"].n_unique() or 1
-    frame = _summed(_named(path), list(_KEYS[by]), steps)
+    frame = _sums_by_key(_with_labels(path), list(_KEYS[by]), steps)
     means = pl.col("count") / steps, pl.col("time_ns") // steps
     frame = frame.with_columns(
         pl.when(pl.lit(bool(measured.rows))).then(mean).alias(name)
@@ -103,8 +103,10 @@ def segments(trace: Trace) -> pl.DataFrame:
     """
     whole = trace.whole
     key = ["number", "rank", "process", "begin"]
-    own = windows(trace).with_row_index("own_row")
-    rows = windows(whole).with_row_index("step_row").join(own, on=key, nulls_equal=True)
+    windows_of_trace = windows(trace).with_row_index("own_row")
+    rows = (
+        windows(whole).with_row_index("step_row").join(windows_of_trace, on=key, nulls_equal=True)
+    )
     parts = [
         _labelled(whole, path, graph.keys)
         for graph in graphs(trace)
@@ -115,7 +117,9 @@ def segments(trace: Trace) -> pl.DataFrame:
             _labelled(
                 whole,
                 _NO_PATH,
-                Threads.of(whole.tables.ops, whole.tables.calls, whole.tables.ranges, own),
+                Threads.of(
+                    whole.tables.ops, whole.tables.calls, whole.tables.ranges, windows_of_trace
+                ),
             ),
             *parts,
         ]
@@ -154,8 +158,8 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     over = graph.at + graph.duration
     begins, ends = (graph.steps[name].to_numpy() for name in ("begin", "end"))
     edges = graph.edges
-    every = np.flatnonzero(graph.steps["step_row"].is_in(step_rows.implode()).to_numpy())
-    path = critical_edges(graph, over, graph.duration, edges.lag, begins, every)
+    step_positions = np.flatnonzero(graph.steps["step_row"].is_in(step_rows.implode()).to_numpy())
+    path = critical_edges(graph, over, graph.duration, edges.lag, begins, step_positions)
     step, node, edge = (path[name].to_numpy() for name in ("step", "node", "edge"))
     first = np.append(True, step[1:] != step[:-1])[: len(step)]
     at, source = graph.at[node], take(edges.source, edge)
@@ -166,20 +170,22 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     what = pl.Series(kind).replace_strict(_WHAT, default="host", return_dtype=pl.String)
     spent = take(edges.thread, edge)
     thread = np.where(spent != NONE, spent, graph.thread[node])
-    of = np.select([is_work, kind == SYNC], [graph.activity[node], take(edges.call, edge)], thread)
+    row_of_part = np.select(
+        [is_work, kind == SYNC], [graph.activity[node], take(edges.call, edge)], thread
+    )
     parts = [
         (step, at, np.minimum(over[node], until), pl.Series(["work"]).new_from_index(0, len(step)),
          graph.activity[node], kind, is_work),
         (step, np.where(has_edge, take(over, source), begins[step]), np.minimum(at, until), what,
-         of, kind, np.ones(len(step), dtype=np.bool_)),
+         row_of_part, kind, np.ones(len(step), dtype=np.bool_)),
     ]  # fmt: skip
     # What no node explains: before the marker's thread is active, or without one.
     reached = begins.copy()
     reached[step[first]] = over[node[first]]
-    reached, until = reached[every], ends[every]
-    unknown = pl.Series(["host"]).new_from_index(0, len(every))
-    nothing = np.full(len(every), NONE)
-    parts.append((every, reached, until, unknown, nothing, nothing, reached < until))
+    reached, until = reached[step_positions], ends[step_positions]
+    host = pl.Series(["host"]).new_from_index(0, len(step_positions))
+    no_row = np.full(len(step_positions), NONE)
+    parts.append((step_positions, reached, until, host, no_row, no_row, reached < until))
     rows = graph.steps["step_row"]
     return pl.concat(
         pl.DataFrame(
@@ -221,22 +227,22 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame
     on_host = raw.filter(pl.col("what").is_in(["sync", "host"]) & (pl.col("of") != NONE))
     nothing = raw.filter((pl.col("what") == "host") & (pl.col("of") == NONE))
     unknown = nothing.select(
-        *_times(),
+        *_time_columns(),
         pl.lit("gap").cast(CLASSES).alias("class"),
         pl.lit("not_recorded").alias("part"),
     )
-    known = _of_work(trace, on_device), _of_threads(trace, on_host, threads)
-    return pl.concat([*known, unknown], how="diagonal")
+    labelled = _labels_of_work(trace, on_device), _labels_of_threads(trace, on_host, threads)
+    return pl.concat([*labelled, unknown], how="diagonal")
 
 
-def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
+def _labels_of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of device work, of launches and of gaps before work."""
     columns = (*SOURCE, "op", "call", "layer", "device", "stream", "range")
     work = trace.tables.activities.select(pl.col(columns).gather(raw["of"]))
-    found = classified(raw.hstack(work), trace)
+    work_of_path = classified(raw.hstack(work), trace)
     category, what, why = pl.col("category"), pl.col("what"), pl.col("why")
     is_work = what == "work"
-    own = (
+    class_of_work = (
         pl.when(category == "memcpy")
         .then(pl.lit("copy"))
         .when(category.is_in(["collective", "memset"]))
@@ -251,20 +257,22 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("event"))
         .otherwise(pl.lit("not_recorded"))
     )
-    names = trace.tables.names["name"].gather(found["name_id"])
-    calls = _call(trace, found["call"])
-    operator = pl.coalesce(_operator(trace, found["op"]), _annotation(trace, found["range"]))
-    return found.select(
-        *_times(),
+    names = trace.tables.names["name"].gather(work_of_path["name_id"])
+    calls = _call_name(trace, work_of_path["call"])
+    operator = pl.coalesce(
+        _operator_name(trace, work_of_path["op"]), _range_text(trace, work_of_path["range"])
+    )
+    return work_of_path.select(
+        *_time_columns(),
         pl.when(is_work)
-        .then(own)
+        .then(class_of_work)
         .when(what == "launch")
         .then(pl.lit("launch"))
         .otherwise(pl.lit("gap"))
         .cast(CLASSES)
         .alias("class"),
         pl.when(is_work)
-        .then(pl.when(own == "kernel").then(category).otherwise(part))
+        .then(pl.when(class_of_work == "kernel").then(category).otherwise(part))
         .when(what == "gap")
         .then(reason)
         .alias("part"),
@@ -274,36 +282,36 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         "device",
         "stream",
         pl.when(what == "launch")
-        .then(trace.tables.calls["thread"].gather(found["call"]))
+        .then(trace.tables.calls["thread"].gather(work_of_path["call"]))
         .alias("thread"),
     )
 
 
-def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
+def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
     """Return the labels of blocking calls and of other time of threads, cut into pieces."""
     is_sync = (raw["what"] == "sync").to_numpy()
-    of = raw["of"].to_numpy()
-    key = of.copy()
-    key[is_sync] = threads.calls[of[is_sync]]
+    row = raw["of"].to_numpy()
+    key = row.copy()
+    key[is_sync] = threads.calls[row[is_sync]]
     begin, end = raw["begin"].to_numpy(), raw["end"].to_numpy()
     host = HostTime.of(trace, threads, key, begin, end, is_sync)
     piece = host.interval
-    call = np.where(is_sync[piece], of[piece], host.call)
-    named = Texts.of(trace.tables.calls["name"]).matching(WAITING)
-    found = pl.DataFrame(
+    call = np.where(is_sync[piece], row[piece], host.call)
+    waits = Texts.of(trace.tables.calls["name"]).matching(WAITING)
+    pieces = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),
             "begin": host.begin,
             "end": host.end,
-            "waiting": is_sync[piece] | np.append(named, [False])[call],
+            "waiting": is_sync[piece] | np.append(waits, [False])[call],
             "call": to_rows(call),
             "op": to_rows(host.op),
             "range": to_rows(host.range),
         }
     ).with_columns(threads.known["thread"].gather(host.thread))
-    operator, annotation = _operator(trace, found["op"]), _annotation(trace, found["range"])
-    return found.select(
-        *_times(),
+    operator, annotation = _operator_name(trace, pieces["op"]), _range_text(trace, pieces["range"])
+    return pieces.select(
+        *_time_columns(),
         pl.when("waiting")
         .then(pl.lit("sync"))
         .otherwise(pl.lit("host"))
@@ -318,21 +326,21 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFra
         .when(annotation.is_not_null())
         .then(pl.lit("range"))
         .alias("part"),
-        _call(trace, found["call"]).alias("name"),
+        _call_name(trace, pieces["call"]).alias("name"),
         pl.coalesce(operator, annotation).alias("operator"),
-        _layer(trace, found),
+        _layer_row(trace, pieces),
         pl.lit(None, pl.Int32).alias("device"),
         pl.lit(None, pl.Int64).alias("stream"),
         "thread",
     )
 
 
-def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
+def _layer_row(trace: Trace, pieces: pl.DataFrame) -> pl.Series:
     """Return ``layer_row``, of the operator, in a trace of ranges alone of the range."""
     if trace.tables.ops.height:
-        return trace.tables.ops["layer"].gather(found["op"]).alias("layer_row")
+        return trace.tables.ops["layer"].gather(pieces["op"]).alias("layer_row")
     of_ranges = trace.tables.activities.filter(pl.col("kind") == "op").select("range", "layer")
-    joined = found.select("range").join(
+    joined = pieces.select("range").join(
         of_ranges.unique("range", keep="first", maintain_order=True),
         on="range",
         how="left",
@@ -341,7 +349,7 @@ def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
     return joined["layer"].alias("layer_row")
 
 
-def _times() -> tuple[pl.Expr, ...]:
+def _time_columns() -> tuple[pl.Expr, ...]:
     begin = pl.col("begin")
     return (
         pl.col("step_row"),
@@ -350,15 +358,15 @@ def _times() -> tuple[pl.Expr, ...]:
     )
 
 
-def _call(trace: Trace, rows: pl.Series) -> pl.Series:
+def _call_name(trace: Trace, rows: pl.Series) -> pl.Series:
     return trace.tables.calls["name"].gather(rows).cast(pl.String)
 
 
-def _operator(trace: Trace, rows: pl.Series) -> pl.Series:
+def _operator_name(trace: Trace, rows: pl.Series) -> pl.Series:
     return trace.tables.ops["name"].gather(rows).cast(pl.String)
 
 
-def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
+def _range_text(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the text of each range; null for ranges that mark a step."""
     mark = ("start", "duration", "process", "rank")
     steps = trace.tables.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
@@ -369,7 +377,7 @@ def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
     return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
 
 
-def _named(path: pl.DataFrame) -> pl.DataFrame:
+def _with_labels(path: pl.DataFrame) -> pl.DataFrame:
     """Return ``path`` with a label where the operator or layer is null; only work has names."""
     is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
     return path.with_columns(
@@ -379,14 +387,14 @@ def _named(path: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
+def _sums_by_key(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
     """Return count, sum, median over the steps and share of the segments of each key."""
     time = pl.col("time_ns")
     # Steps without a row count as 0: with half of them, the median is 0.
     padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
-    each = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
+    by_step = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
     frame = (
-        each.group_by(keys)
+        by_step.group_by(keys)
         .agg(
             pl.col("count").sum().cast(pl.Int64),
             time.sum(),
@@ -397,7 +405,7 @@ def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
     return with_share(frame)
 
 
-def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(trace: Trace, path: pl.DataFrame, step_notes: tuple[str, ...]) -> tuple[str, ...]:
     if path.is_empty():
         return (why_no_work(trace) if work(trace).is_empty() else "trace of zero duration",)
     if trace.tables.steps.is_empty():
@@ -407,7 +415,7 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
         *_gpu_share(trace, path),
         "step: from its marker, or the end of the step before, to the end of its last work",
         *([f"per step: means over {processes} processes"] if processes > 1 else ()),
-        *of_steps,
+        *step_notes,
     )
 
 

@@ -30,8 +30,9 @@ ClassValue = str | bool
 class Rule(msgspec.Struct, frozen=True):
     """A pattern of names, and the class of the names that match it.
 
-    ``head`` is matched against the name's head (:func:`.spelling.heads_of`), ``name`` against the
-    whole name. If both are given, both must match. ``unless`` must not match the whole name.
+    ``head`` is matched against the name's head (:func:`traceana.enrich.classify.engine.heads_of`),
+    ``name`` against the whole name. If both are given, both must match. ``unless`` must not match
+    the whole name.
     """
 
     id: str

@@ -116,8 +116,8 @@ class CompiledGraphs:
         kernels where these are known. The last entry is NONE, for no layer.
         """
         before = take(of_op, np.unique(self.behind[self.behind != NONE]))
-        distinct, at = np.unique(before[before >= first], return_index=True)
-        distinct = distinct[np.argsort(at)]
+        distinct, first_use = np.unique(before[before >= first], return_index=True)
+        distinct = distinct[np.argsort(first_use)]
         fused = np.full(len(layers) + 1, NONE, dtype=np.int64)
         fused[distinct] = len(layers) + np.arange(len(distinct))
         layer_of_stretch = fused[take(of_op, self.behind)]

@@ -79,10 +79,10 @@ def collectives(program: Program) -> Found:
     The hooks of DDP run inside a node of the backward graph, but their reduction does not belong to
     that node's layer.
     """
-    return _named(program, program.names.matching(_COLLECTIVE_OP), "collective")
+    return _by_name(program, program.names.matching(_COLLECTIVE_OP), "collective")
 
 
-def _named(program: Program, chosen: Flags, role: str) -> Found:
+def _by_name(program: Program, chosen: Flags, role: str) -> Found:
     """Return the ``chosen`` operators around operators, a row of each name."""
     names = program.ops["name"].filter(chosen).unique(maintain_order=True)
     if not len(names):
@@ -128,33 +128,35 @@ def optimizers(program: Program) -> Found:
         after = timed.select((pl.col("start") > backward.over("process", "step")).fill_null(False))
         foreach &= after.to_series().to_numpy()
     named = names.matching(_OPTIMIZER_OP) | foreach
-    found = _named(program, named, "optimizer")
+    by_operator_name = _by_name(program, named, "optimizer")
     is_forward = program.of_direction("forward")
     updates = names.matching(_UPDATE) & is_forward
     if not updates.any():
-        return found
+        return by_operator_name
     rows = np.flatnonzero(root == np.arange(ops.height))
-    opens = np.zeros(ops.height, dtype=np.bool_)
-    opens[root[names.matching(of_kinds(*WEIGHTED)) & is_forward]] = True
+    starts_forward = np.zeros(ops.height, dtype=np.bool_)
+    starts_forward[root[names.matching(of_kinds(*WEIGHTED)) & is_forward]] = True
     creators = program.forward[program.forward != NONE]
-    opens[root[creators[is_forward[creators]]]] = True
+    starts_forward[root[creators[is_forward[creators]]]] = True
     steps = program.texts.matching(ROLE_OF_TEXT["optimizer"])
     steps &= ~program.texts.matching(_ZERO_GRAD)
     by_range, by_operator = program.ranges.filter(pl.Series(steps)), ops.filter(pl.Series(named))
-    optimized = pl.concat([by_range["process"], by_operator["process"]]).fill_null(NONE).unique()
+    with_optimizer = (
+        pl.concat([by_range["process"], by_operator["process"]]).fill_null(NONE).unique()
+    )
     marker = pl.when(pl.col("forward").not_()).then(1).when("opens").then(0)
     run = ["process", "step", "run"]
-    manual = (
+    updates_by_hand = (
         ops.select(pl.col("process").fill_null(NONE), "start")[rows]
         .with_columns(
             pl.Series("thread", program.nesting.key[rows]),
             pl.Series("step", program.step[rows]),
             pl.Series("forward", is_forward[rows]),
-            pl.Series("opens", opens[rows]),
+            pl.Series("opens", starts_forward[rows]),
             pl.Series("updates", updates[rows]),
             pl.Series("row", rows),
         )
-        .filter(~pl.col("process").is_in(optimized.implode()))
+        .filter(~pl.col("process").is_in(with_optimizer.implode()))
         .sort("start", "row")
         .with_columns(marker.alias("marker"))
         .with_columns(
@@ -164,6 +166,6 @@ def optimizers(program: Program) -> Found:
         .filter(pl.col("marker").is_null() & (pl.col("behind") == 1))
         .filter(pl.col("updates").cum_max(reverse=True).over(*run, "thread"))
     )
-    of_op = found.of_op.copy()
-    of_op[manual["row"].to_numpy()] = len(found.layers)
-    return Found(program.nesting.inherit(of_op), [*found.layers, OPTIMIZER])
+    of_op = by_operator_name.of_op.copy()
+    of_op[updates_by_hand["row"].to_numpy()] = len(by_operator_name.layers)
+    return Found(program.nesting.inherit(of_op), [*by_operator_name.layers, OPTIMIZER])
