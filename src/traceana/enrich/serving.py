@@ -57,7 +57,7 @@ _MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 
 
 class Iteration(msgspec.Struct, frozen=True):
-    """What the text of an iteration says; None: not recorded.
+    """The requests and tokens of an iteration, parsed from its range; None: not recorded.
 
     ``phase`` is prefill, decode, mixed, idle (no requests), or another mode of SGLang in small
     letters.
@@ -71,7 +71,7 @@ class Iteration(msgspec.Struct, frozen=True):
 
 
 def iteration(text: str) -> Iteration | None:
-    """Return what ``text`` says of an iteration, None where it marks none."""
+    """Parse the text of a range; None if it does not mark an iteration."""
     for name, pattern in SERVERS.items():
         if (match := re.match(pattern, text)) is None:
             continue
@@ -101,7 +101,7 @@ def iteration(text: str) -> Iteration | None:
 
 
 def iterations(texts: pl.Series) -> dict[str, Iteration]:
-    """Return what those of the distinct ``texts`` that mark an iteration say of it."""
+    """Parse iteration markers among ``texts``: {text: iteration}."""
     distinct = texts.unique().cast(pl.String).drop_nulls()
     marks = distinct.filter(distinct.str.contains(ITERATION))
     return {text: mark for text in marks if (mark := iteration(text)) is not None}

@@ -70,20 +70,22 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
             return profiled
         # vLLM calls the profiler's step before each iteration, which has the requests. It does not
         # train, so optimizers are not looked for.
-        untrained = _Optimizer.of(ranges.clear())
-        found = _iterations(ranges.filter(of_program & served), trace, activities, untrained)
-        many = [one for one in found if one.height and 2 * one.height >= profiled.height]
-        return many[0] if many else profiled
+        no_optimizer = _Optimizer.of(ranges.clear())
+        requests = ranges.filter(of_program & served)
+        for iteration_table in _iterations(requests, trace, activities, no_optimizer):
+            if iteration_table.height and 2 * iteration_table.height >= profiled.height:
+                return iteration_table
+        return profiled
     optimizer = _Optimizer.of(ranges)
     named = ranges.filter(of_program & (pl.Series(texts.matching(STEP_TEXT)) | served))
-    first, last = _iterations(named, trace, activities, optimizer)
-    for marked in (first, optimizer.table()):
-        if marked.height:
-            return marked
+    sure_steps, possible_steps = _iterations(named, trace, activities, optimizer)
+    for step_table in (sure_steps, optimizer.table()):
+        if step_table.height:
+            return step_table
     from traceana.enrich.periods import periods
 
     repeated = periods(activities, trace.tables.names, trace.tables.calls)
-    return repeated if repeated.height else last
+    return repeated if repeated.height else possible_steps
 
 
 def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
@@ -111,7 +113,7 @@ def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.Da
 
 
 _FEWEST_WHOLE: Final = 2
-"""Steps that say how much a whole one has."""
+"""Steps of a recording from which the least number of events in a whole step is known."""
 
 
 def _is_cut(steps: pl.DataFrame, start: Ints) -> bool:
@@ -259,8 +261,11 @@ class Work(msgspec.Struct, frozen=True):
                 text = pl.col("text").cast(pl.String)
                 inner = pl.col("kind").is_in(SET_BY_PROGRAM) & ~text.str.contains(STEP_TEXT)
                 host = trace.tables.ranges.filter(inner)
-            of_one = pl.lit(1, pl.Int64).alias("weight"), pl.lit(value=True).alias("kernel")
-            frame = host.select("process", "thread", time, *of_one)
+            frame = host.select(
+                *("process", "thread", time),
+                pl.lit(1, pl.Int64).alias("weight"),
+                pl.lit(value=True).alias("kernel"),
+            )
         time_ns = frame["time"].to_numpy()
         in_order = not (time_ns[1:] < time_ns[:-1]).any()
         return cls(frame if in_order else frame.sort("time"))
@@ -509,7 +514,7 @@ def _step_table(ranges: pl.DataFrame, marker: str | None = None) -> pl.DataFrame
 
 
 def _names_of_steps(texts: pl.Series) -> pl.Series:
-    """Return what the steps of these texts are called: the text without its number."""
+    """Return the names of the steps that ``texts`` mark: the texts without numbers."""
     served = {text: f"{iteration.server}{SOURCE}" for text, iteration in iterations(texts).items()}
     plain = texts.cast(pl.String)
     return plain.replace_strict(served, default=plain.str.extract(_STEM, 1), return_dtype=pl.String)

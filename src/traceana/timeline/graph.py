@@ -302,12 +302,18 @@ def _process_graph(
     last = np.append(first[1:], count)[: len(first)] - 1
     host = HostTime.of(trace, keys, moments.thread[first], moments.time[first], moments.time[last])
     no_row = np.full(count, NONE, dtype=np.int64)
+    step_of_work = np.zeros(len(work), dtype=np.int64)
+    if trace.tables.steps.height:
+        row_in_steps = np.full(trace.tables.steps.height, NONE, dtype=np.int64)
+        row_in_steps[steps["step_row"].to_numpy()] = np.arange(steps.height)
+        step = from_rows(trace.tables.activities["step"])
+        step_of_work = take(row_in_steps, step[device.activity])
     return Graph(
         at[order],
         duration[order],
         np.append(no_row, device.activity)[order],
         np.append(moments.thread, np.full(len(work), NONE))[order],
-        np.append(no_row, _steps_of_work(trace, steps, device.activity))[order],
+        np.append(no_row, step_of_work)[order],
         _numbered(edges, number, at[order], (at + duration)[order]),
         keys,
         host,
@@ -357,15 +363,6 @@ def _awaited_operators(trace: Trace, *, on_device: bool) -> Flags:
     computing = np.zeros(ops.height, dtype=np.bool_)
     computing[trace.tables.activities["op"].drop_nulls().to_numpy()] = True
     return computing
-
-
-def _steps_of_work(trace: Trace, steps: pl.DataFrame, activity: Ints) -> Ints:
-    """Return the row in ``steps`` of the step of each activity, or NONE."""
-    if trace.tables.steps.is_empty():
-        return np.zeros(len(activity), dtype=np.int64)
-    row_in_steps = np.full(trace.tables.steps.height, NONE, dtype=np.int64)
-    row_in_steps[steps["step_row"].to_numpy()] = np.arange(steps.height)
-    return take(row_in_steps, from_rows(trace.tables.activities["step"])[activity])
 
 
 class _Moments(msgspec.Struct, frozen=True):

@@ -272,7 +272,9 @@ def selected_work(trace: Trace, change: Change) -> Flags:
         named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
         selected &= _or_inside(trace.tables.ops, named)[from_rows(activities["op"])]
     if change.input_gradient:
-        selected &= _of_input_gradients(trace)
+        # Data gradients of the networks' inputs, which nothing uses.
+        unused = each_convolution(trace).filter("unused")["episode"]
+        selected &= activities["episode"].is_in(unused.implode()).fill_null(value=False).to_numpy()
         if not selected.any():
             raise NoSuchSelectionError(
                 "no convolution in the trace computes a gradient of its input that nothing uses"
@@ -312,17 +314,6 @@ def _of_class(trace: Trace, change: Change) -> Flags:
         wanted &= rows["kind"].cast(pl.String).is_in(["kernel", "graph", "op"])
         wanted &= name.str.contains(change.kernel)
     return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
-
-
-def _of_input_gradients(trace: Trace) -> Flags:
-    """Return the activities of data gradients of the networks' inputs, which nothing uses."""
-    episodes = each_convolution(trace).filter("unused")["episode"]
-    return (
-        trace.tables.activities["episode"]
-        .is_in(episodes.implode())
-        .fill_null(value=False)
-        .to_numpy()
-    )
 
 
 def _pattern(glob: str) -> str:

@@ -30,8 +30,6 @@ from traceana.trace.taxonomy import PRODUCTS
 if TYPE_CHECKING:
     from typing import Self
 
-    from numpy.typing import NDArray
-
     from traceana.columns.nesting import Flags, Ints
     from traceana.flops.peaks import Peaks
     from traceana.timeline.threads import Floats
@@ -108,23 +106,18 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
         np.where(is_gemm, gemm, conv) * plain / cores
         for gemm, conv in zip(TENSOR_CORE_GEMMS, TENSOR_CORE_CONVOLUTIONS, strict=True)
     )
-    on_tensor_cores = np.flatnonzero(
-        (product & counted["tensor_core"]).fill_null(value=False).to_numpy()
+    uses_cores = (product & counted["tensor_core"]).fill_null(value=False).to_numpy()
+    on_cores = np.flatnonzero(uses_cores & (flops > 0) & (time > 0))
+    core_peaks = np.array(
+        [peak_for(peaks, on_core, True) or np.nan for on_core in counted["precision"][on_cores]],
+        dtype=np.float64,
     )
-    on_tensor_cores = on_tensor_cores[(flops[on_tensor_cores] > 0) & (time[on_tensor_cores] > 0)]
-    share_of_peak = (
-        flops[on_tensor_cores]
-        * 1e9
-        / time[on_tensor_cores]
-        / _tensor_core_peaks(counted, on_tensor_cores, peaks)
-    )
-    on_tensor_cores, share_of_peak = (
-        on_tensor_cores[np.isfinite(share_of_peak)],
-        share_of_peak[np.isfinite(share_of_peak)],
-    )
+    share_of_peak = flops[on_cores] * 1e9 / time[on_cores] / core_peaks
+    finite = np.isfinite(share_of_peak)
+    on_cores, share_of_peak = on_cores[finite], share_of_peak[finite]
     for wanted_flops in np.unique(flops[rows][flops[rows] > 0]):
-        similar = (flops[on_tensor_cores] < LIKE_FLOPS * wanted_flops) & (
-            flops[on_tensor_cores] > wanted_flops / LIKE_FLOPS
+        similar = (flops[on_cores] < LIKE_FLOPS * wanted_flops) & (
+            flops[on_cores] > wanted_flops / LIKE_FLOPS
         )
         if similar.sum() < FEWEST_LIKE:
             continue
@@ -240,13 +233,6 @@ def _ratio_or_zero(ns: Floats, of: Floats) -> Floats:
     """Return ``ns`` over ``of``, 0 where either is not known."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(ns / of, nan=0.0, posinf=0.0)
-
-
-def _tensor_core_peaks(counted: pl.DataFrame, rows: NDArray[np.int64], peaks: Peaks) -> Floats:
-    peaks_of_rows = [
-        peak_for(peaks, precision, True) or np.nan for precision in counted["precision"][rows]
-    ]
-    return np.array(peaks_of_rows, dtype=np.float64)
 
 
 def _nearest_peak(peaks: Peaks, precision: str, cores: bool | None) -> float | None:

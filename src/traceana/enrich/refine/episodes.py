@@ -70,10 +70,16 @@ def possible_parts(
     candidates = candidates.with_columns(pl.Series("process_device", process_device))
     has_operator = pl.col("convolution") != NONE
     of_operators = candidates.filter(has_operator).with_columns(pl.col("convolution").alias("run"))
-    runs = [
-        of_operators,
-        _runs_without_operator(candidates.filter(~has_operator), len(operators.of_op)),
-    ]
+    # Without an operator, consecutive possible parts on a stream are a run.
+    possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
+    run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64)
+    runs_by_stream = (
+        _with_tiles_together(by_queue(candidates.filter(~has_operator)))
+        .with_columns(possible.alias("possible"))
+        .with_columns((run + len(operators.of_op)).alias("run"))
+        .filter("possible")
+    )
+    runs = [of_operators, runs_by_stream]
     columns = [
         *by_name.columns,
         *("row", "run", "start", "stream", "process_device", "convolution"),
@@ -87,14 +93,6 @@ def possible_parts(
         .sort("run", "start", "row")
         .with_columns(pl.when(pl.col("convolution") != NONE).then("convolution"))
     )
-
-
-def _runs_without_operator(rows: pl.DataFrame, first_run: int) -> pl.DataFrame:
-    """Return the runs of possible parts among ``rows`` without a convolution operator."""
-    possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
-    run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64) + first_run
-    runs = _with_tiles_together(by_queue(rows)).with_columns(possible.alias("possible"))
-    return runs.with_columns(run.alias("run")).filter("possible")
 
 
 def _with_tiles_together(rows: pl.DataFrame) -> pl.DataFrame:

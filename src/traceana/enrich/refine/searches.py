@@ -34,10 +34,10 @@ def with_searches(trace: Trace) -> Trace:
     other columns are unchanged. Its layer is the row of ``layers`` with the role :data:`ROLE`.
     """
     trace = _without_earlier_marks(trace)
-    auxiliary, trial = (
-        _auxiliary_kernels(trace),
-        _trials_on_streams(trace) | _trials_of_calls(trace),
-    )
+    is_auxiliary = trace.tables.names["function"].fill_null("") == FUNCTION
+    is_kernel = trace.tables.activities["kind"] == "kernel"
+    auxiliary = is_auxiliary.gather(trace.tables.activities["name_id"]) & is_kernel
+    trial = _trials_on_streams(trace) | _trials_of_calls(trace)
     searched = auxiliary | trial
     if not searched.any():
         return trace
@@ -67,14 +67,6 @@ def _without_earlier_marks(trace: Trace) -> Trace:
             pl.when(pl.col("layer") == kept).then(operator_layer).otherwise("layer").alias("layer")
         ),
         layers=trace.tables.layers.head(kept),
-    )
-
-
-def _auxiliary_kernels(trace: Trace) -> pl.Series:
-    """Return which activities are auxiliary kernels of autotuners, by name."""
-    by_name = trace.tables.names["function"].fill_null("") == FUNCTION
-    return by_name.gather(trace.tables.activities["name_id"]) & (
-        trace.tables.activities["kind"] == "kernel"
     )
 
 

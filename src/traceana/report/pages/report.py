@@ -56,10 +56,10 @@ from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
     RUN_AHEAD,
     StepTime,
+    is_server,
     measured,
     measured_steps,
     only_sums,
-    serves,
     span_of,
     step_processes,
     step_time,
@@ -420,7 +420,7 @@ def _steps(whole: Overview) -> str:
     if not known["steps"]:
         return "none marked"
     marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
-    if serves(whole.trace):
+    if is_server(whole.trace):
         return marked
     measured = measured_steps(whole.trace)
     if measured.cut:
@@ -707,7 +707,7 @@ def _kernels(basis: Basis) -> list[Block]:
 
 def _by_phase(trace: Trace) -> dict[str, Result]:
     """Return the section of a server's phases; empty where the steps are not iterations of one."""
-    if not serves(trace):
+    if not is_server(trace):
         return {}
     from traceana.analyze.serving import phases
 
