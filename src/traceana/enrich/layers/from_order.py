@@ -17,7 +17,7 @@ import polars as pl
 
 from traceana.columns.distinct import Texts, groups, nth, running_sum
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.source import SEPARATOR, Found, Layer, Program
+from traceana.enrich.layers.source import SEPARATOR, Layer, OpLayers, Program
 from traceana.flops.call import Call, Shape, UncountableError
 from traceana.vocabulary.operators import GENERATED, WEIGHTED, of_kinds, operator_row
 
@@ -55,7 +55,7 @@ def short_name(names: pl.Series) -> pl.Series:
 
 def positions(
     program: Program, root: Ints, known_layer: Ints, several_range: Ints, ranges: Sequence[Layer]
-) -> Found:
+) -> OpLayers:
     """Return a layer of each operator, by the position of its outermost operator in the step.
 
     ``root`` is the row of each operator's outermost operator, ``known_layer`` its layer if known
@@ -70,7 +70,7 @@ def positions(
     ops, forward, copying = program.ops, program.forward, program.copying
     rows = np.flatnonzero(root == np.arange(len(root)))
     if not len(root):
-        return Found(root, [])
+        return OpLayers(root, [])
     has_backward = np.zeros(len(root), dtype=np.bool_)
     has_backward[root[forward[forward != NONE]]] = True
     # Without recorded calls any conversion may have copied.
@@ -143,7 +143,7 @@ def positions(
     with_layer = np.flatnonzero(layer != NONE)
     several_range = several_range[root]
     if len(np.unique(several_range[with_layer[is_layer[layer[with_layer]]]])) < 2:
-        return Found(layer, layers)
+        return OpLayers(layer, layers)
     pairs = pl.DataFrame({"around": several_range, "layer": layer})
     in_both = (pl.col("around") != NONE) & (pl.col("layer") != NONE)
     found = pairs.filter(in_both).unique().sort("around", "layer")
@@ -162,7 +162,7 @@ def positions(
         how="left",
         maintain_order="left",
     )
-    return Found(in_ranges.select(pl.coalesce("own", "layer")).to_series().to_numpy(), layers)
+    return OpLayers(in_ranges.select(pl.coalesce("own", "layer")).to_series().to_numpy(), layers)
 
 
 def _has_role() -> pl.Expr:

@@ -16,9 +16,9 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, take
 from traceana.enrich.layers.source import (
     SEPARATOR,
-    Found,
     Layer,
     LayerIntervals,
+    OpLayers,
     PathTree,
     Program,
     codes,
@@ -33,7 +33,7 @@ _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
 
 
-def modules(program: Program) -> Found:
+def modules(program: Program) -> OpLayers:
     """Return the module calls around operators.
 
     Kineto numbers the instances of a class (``Conv2d_3``), so a text identifies one module. Its
@@ -56,14 +56,14 @@ def modules(program: Program) -> Found:
         (longest[text][1], _INSTANCE.sub("", name), "layer") for text, name in enumerate(names)
     ]
     intervals = LayerIntervals(nesting, code, too_long)
-    return Found(intervals.at(program.op_key, program.start), layers, intervals)
+    return OpLayers(intervals.at(program.op_key, program.start), layers, intervals)
 
 
 # "TOP(AlexNet)::forward.features(Sequential)::forward.0(Conv2d)::_conv_forward"
 _CALL: Final = r"[^.():<>]+\([^()]*\)::"
 
 
-def hierarchy(program: Program) -> Found:
+def hierarchy(program: Program) -> OpLayers:
     """Return the innermost module of each operator's Module Hierarchy.
 
     An operator without a Module Hierarchy inherits the module of the enclosing operator. The
@@ -71,7 +71,7 @@ def hierarchy(program: Program) -> Found:
     """
     texts = program.ops["module"]
     if texts.null_count() == len(texts):
-        return Found(np.full(len(texts), NONE, dtype=np.int64), [])
+        return OpLayers(np.full(len(texts), NONE, dtype=np.int64), [])
     code, distinct = codes(texts.cast(pl.String).fill_null(""))
     calls = pl.Series(distinct, dtype=pl.String).str.extract_all(_CALL)
     layers: dict[Layer, int] = {}
@@ -81,7 +81,7 @@ def hierarchy(program: Program) -> Found:
         if inner_calls:
             path = SEPARATOR.join(name for name, _ in inner_calls)
             layer_of_text[i] = layers.setdefault((path, inner_calls[-1][1], "layer"), len(layers))
-    return Found(program.nesting.inherit(layer_of_text[code]), list(layers))
+    return OpLayers(program.nesting.inherit(layer_of_text[code]), list(layers))
 
 
 _DIRECTION: Final = re.compile(
@@ -102,7 +102,7 @@ _LIBRARY_TEXT: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$|^\
 """Ranges that a library opens in the program's domain; Lightning's are around its hooks."""
 
 
-def named_ranges(program: Program) -> tuple[Found, Flags, Flags]:
+def named_ranges(program: Program) -> tuple[OpLayers, Flags, Flags]:
     """Return the program's own ranges as layers, by the path of the ranges around them; which
     operators are in ranges around several layers; and which recompute a layer's forward pass in the
     backward pass.
@@ -145,7 +145,7 @@ def named_ranges(program: Program) -> tuple[Found, Flags, Flags]:
     intervals = LayerIntervals(nesting, take(layer_of_node, tree.node), too_long)
     range_around = nesting.innermost(program.op_key, program.start)
     of_op = take(intervals.layer, range_around)
-    range_layers = Found(of_op, rows, intervals)
+    range_layers = OpLayers(of_op, rows, intervals)
     no_operators = np.zeros(program.ops.height, dtype=np.bool_)
     if not rows or not len(range_around):
         return range_layers, no_operators, no_operators

@@ -16,7 +16,7 @@ import msgspec
 import polars as pl
 
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.source import SEPARATOR, Found, Layer, Program
+from traceana.enrich.layers.source import SEPARATOR, Layer, OpLayers, Program
 from traceana.trace.schema import MODULE_SCOPE, Direction
 
 _WRAPPED: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
@@ -205,10 +205,10 @@ class ScopeLayers(msgspec.Struct, frozen=True):
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
 
 
-def name_scopes(program: Program) -> Found:
+def name_scopes(program: Program) -> OpLayers:
     """Return the layers of the name scopes of operators, and of the operators around others."""
     of_op = program.scopes.layer_of(program.ops["scope"])
-    return Found(program.nesting.inherit(of_op), program.scopes.layers)
+    return OpLayers(program.nesting.inherit(of_op), program.scopes.layers)
 
 
 def _names_matching(pattern: re.Pattern[str], names: pl.Series) -> pl.Series:

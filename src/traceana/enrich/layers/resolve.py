@@ -31,9 +31,9 @@ from traceana.enrich.layers.source import (
     NO_LAUNCH,
     OUTSIDE,
     SEPARATOR,
-    Found,
     Layer,
     LayerIntervals,
+    OpLayers,
     Program,
 )
 from traceana.trace import Ledger
@@ -112,7 +112,7 @@ def resolve(program: Program, code: Code | None = None, *, compiled: bool) -> La
     intervals: list[tuple[LayerIntervals, int]] = []
     bases: dict[object, int] = {}
 
-    def numbered(source: object, found: Found) -> Ints:
+    def numbered(source: object, found: OpLayers) -> Ints:
         bases[source] = len(layers)
         layers.extend(found.layers)
         if found.intervals is not None:

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.nesting import NONE, Flags, from_rows, take
-from traceana.enrich.layers.source import Found, Layer, LayerIntervals, Program, codes, nest
+from traceana.enrich.layers.source import Layer, LayerIntervals, OpLayers, Program, codes, nest
 from traceana.enrich.ranges import ROLE_OF_TEXT, role_of
 from traceana.vocabulary.operators import WEIGHTED, of_kinds
 
 _ZERO_GRAD: Final = "zero_grad"
 
 
-def role_ranges(program: Program) -> Found:
+def role_ranges(program: Program) -> OpLayers:
     """Return the ranges with a role around operators; each text is a row.
 
     The closure of an optimizer's step has no role. Lightning calls ``optimizer.step(closure)``, and
@@ -43,7 +43,7 @@ def role_ranges(program: Program) -> Found:
     of_node = row[forward[nodes]]
     within = (of_node != NONE) & (start[nodes] < take(intervals.nesting.end, of_node))
     if not within.any():
-        return Found(of_op, layers, intervals)
+        return OpLayers(of_op, layers, intervals)
     outermost = np.flatnonzero(np.isin(row, of_node[within]) & (root == np.arange(len(root))))
     rows = [outermost, root[forward[nodes[within]]], nodes[within]]
     steps = [row[outermost], of_node[within], of_node[within]]
@@ -64,7 +64,7 @@ def role_ranges(program: Program) -> Found:
     calls_closure = np.isin(of_op, of_op[forward[nodes[within]]])
     closure[np.flatnonzero(calls_closure & (row != NONE) & ~np.isin(row, of_node[within]))] = True
     in_closure = (row != NONE) & (closure[root] | program.of_direction("backward"))
-    return Found(np.where(in_closure, NONE, of_op), layers, intervals)
+    return OpLayers(np.where(in_closure, NONE, of_op), layers, intervals)
 
 
 _COLLECTIVE_OP: Final = (
@@ -73,7 +73,7 @@ _COLLECTIVE_OP: Final = (
 )
 
 
-def collectives(program: Program) -> Found:
+def collectives(program: Program) -> OpLayers:
     """Return the communication operators around operators, a row of each name.
 
     The hooks of DDP run inside a node of the backward graph, but their reduction does not belong to
@@ -82,16 +82,16 @@ def collectives(program: Program) -> Found:
     return _by_name(program, program.names.matching(_COLLECTIVE_OP), "collective")
 
 
-def _by_name(program: Program, chosen: Flags, role: str) -> Found:
+def _by_name(program: Program, chosen: Flags, role: str) -> OpLayers:
     """Return the ``chosen`` operators around operators, a row of each name."""
     names = program.ops["name"].filter(chosen).unique(maintain_order=True)
     if not len(names):
-        return Found(np.full(len(chosen), NONE, dtype=np.int64), [])
+        return OpLayers(np.full(len(chosen), NONE, dtype=np.int64), [])
     numbered = program.ops.select("name").join(
         names.to_frame().with_row_index("layer"), on="name", how="left", maintain_order="left"
     )
     layers: list[Layer] = [(name, None, role) for name in names.cast(pl.String).to_list()]
-    return Found(program.nesting.inherit(from_rows(numbered["layer"])), layers)
+    return OpLayers(program.nesting.inherit(from_rows(numbered["layer"])), layers)
 
 
 OPTIMIZER: Layer = ("optimizer", None, "optimizer")
@@ -110,7 +110,7 @@ _FOREACH_COPY: Final = r"(?:^|::|\.)_foreach_copy_(?:\.\w+)?$"
 _UPDATE: Final = r"(?:^|::|\.)(?:add|sub|mul|div|addcmul|addcdiv|lerp|zero)_$"
 
 
-def optimizers(program: Program) -> Found:
+def optimizers(program: Program) -> OpLayers:
     """Return the operators that update parameters, of operators and of what is inside them.
 
     These are the operators of fused optimizers, and the foreach operators after the begin of a
@@ -168,4 +168,4 @@ def optimizers(program: Program) -> Found:
     )
     of_op = by_operator_name.of_op.copy()
     of_op[updates_by_hand["row"].to_numpy()] = len(by_operator_name.layers)
-    return Found(program.nesting.inherit(of_op), [*by_operator_name.layers, OPTIMIZER])
+    return OpLayers(program.nesting.inherit(of_op), [*by_operator_name.layers, OPTIMIZER])
