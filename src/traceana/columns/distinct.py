@@ -159,12 +159,12 @@ class _Digits(msgspec.Struct, frozen=True):
         nulls = block.null_count() > 0
         values = (block.fill_null(self.low) if nulls else block).to_numpy()
         if self.known is None:
-            found: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
+            digit: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
         else:
-            found = np.searchsorted(self.known, values) + 1
+            digit = np.searchsorted(self.known, values) + 1
         if nulls:
-            found[block.is_null().to_numpy()] = 0
-        return found
+            digit[block.is_null().to_numpy()] = 0
+        return digit
 
 
 def by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:

@@ -75,17 +75,17 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     def nearest(self, flags: Flags, rows: Ints) -> Ints:
         """Return for each of ``rows`` itself or its nearest parent in ``flags``; else ``NONE``."""
-        found = rows.copy()
-        climbing = np.flatnonzero(found != NONE)
+        ancestor = rows.copy()
+        climbing = np.flatnonzero(ancestor != NONE)
         for _ in range(_MOST_CLIMBED):
-            climbing = climbing[~flags[found[climbing]]]
-            found[climbing] = self.parent[found[climbing]]
-            climbing = climbing[found[climbing] != NONE]
+            climbing = climbing[~flags[ancestor[climbing]]]
+            ancestor[climbing] = self.parent[ancestor[climbing]]
+            climbing = climbing[ancestor[climbing] != NONE]
         if len(climbing):
-            found[climbing] = self.inherit(np.where(flags, np.arange(len(flags)), NONE))[
-                found[climbing]
+            ancestor[climbing] = self.inherit(np.where(flags, np.arange(len(flags)), NONE))[
+                ancestor[climbing]
             ]
-        return found
+        return ancestor
 
     def inherit(self, value: Ints) -> Ints:
         """Return ``value`` with :data:`NONE` replaced by that of the nearest parent with one."""

@@ -2,7 +2,7 @@
 
 A replay launches all of a graph's nodes by one call, within no operator of the network. The
 operators ran once, when the graph was captured: their launch calls have no work of their own.
-:func:`of_replays` finds the node of each activity, from the first source that has it:
+:func:`attributed_replays` finds the node of each activity, from the first source that has it:
 
 1. Nsight Systems records when each node was captured (``capture_time``).
 2. The launch calls of a capture, in this trace or in another recording of the program, are in the
@@ -463,7 +463,7 @@ _BY_NODE: Final = 1.0
 """Confidence of the records of nodes."""
 
 
-def of_replays(
+def attributed_replays(
     trace: Trace, captured: pl.DataFrame, reference: tuple[Trace, pl.DataFrame] | None
 ) -> Trace:
     """Return ``trace`` with operator, layer and direction of the activities of graph replays.
@@ -472,7 +472,7 @@ def of_replays(
     again. ``reference`` is another recording of the same program, attributed, and its captured
     calls. The ledger counts what each source contributed.
     """
-    own, replays = trace, Replays.of(trace)
+    with_captured_calls, replays = trace, Replays.of(trace)
     kept = trace.tables.activities.height - captured.height
     trace = trace.with_tables(
         activities=trace.tables.activities.head(kept),
@@ -488,31 +488,34 @@ def of_replays(
     confidence = np.full(activities.height, np.nan)
     ledger = Ledger()
 
-    def count(reason: str, of: Ints) -> None:
-        time_ns = int(activities["duration"].gather(of).sum())
-        ledger.add(reason, len(of), table="activities", kept=True, time_ns=time_ns)
+    def count(reason: str, counted: Ints) -> None:
+        time_ns = int(activities["duration"].gather(counted).sum())
+        ledger.add(reason, len(counted), table="activities", kept=True, time_ns=time_ns)
 
     def is_open() -> Flags:
-        found: Flags = np.isnan(confidence[rows])
-        return found
+        without_source: Flags = np.isnan(confidence[rows])
+        return without_source
 
-    def take_all(reason: str, matches: Iterator[tuple[Ints, _Match]]) -> None:
+    def accept(reason: str, matches: Iterator[tuple[Ints, _Match]]) -> None:
         """Accept sources for activities that have none."""
         before = is_open()
         by_recording: dict[int, tuple[Trace, Ints]] = {}
-        for places, match in matches:
-            of = match.sequence.of
-            source = by_recording.setdefault(id(of), (of, np.full(len(rows), NONE)))[1]
-            new = before[places] & (match.place != NONE)
-            source[places[new]] = match.sequence.rows[match.place[new]]
-            confidence[rows[places[new]]] = match.confidence
-        for of, source in by_recording.values():
-            places = np.flatnonzero(source != NONE)
-            at, theirs = source[places], of.tables.activities
-            to_layer = _unchanged if of is trace or of is own else layers.of(of)
-            layer[rows[places]] = to_layer(from_rows(theirs["layer"])[at])
-            direction[rows[places]] = _codes(theirs["direction"])[at]
-            op[rows[places]] = instances.add(of, places, from_rows(theirs["op"])[at], to_layer)
+        for positions, match in matches:
+            recording = match.sequence.of
+            no_source = np.full(len(rows), NONE)
+            _, source = by_recording.setdefault(id(recording), (recording, no_source))
+            new = before[positions] & (match.place != NONE)
+            source[positions[new]] = match.sequence.rows[match.place[new]]
+            confidence[rows[positions[new]]] = match.confidence
+        for recording, source in by_recording.values():
+            positions = np.flatnonzero(source != NONE)
+            work = recording.tables.activities[to_rows(source[positions])]
+            same_layers = recording is trace or recording is with_captured_calls
+            to_layer = _unchanged if same_layers else layers.of(recording)
+            replayed = rows[positions]
+            layer[replayed] = to_layer(from_rows(work["layer"]))
+            direction[replayed] = _codes(work["direction"])
+            op[replayed] = instances.add(recording, positions, from_rows(work["op"]), to_layer)
         count(reason, rows[before & ~is_open()])
 
     # The operators and layers at the times of capture are those in the trace.
@@ -521,35 +524,37 @@ def of_replays(
         confidence[rows[by_node]] = _BY_NODE
         op[rows[by_node]] = instances.add(trace, by_node, op[rows[by_node]], _unchanged)
         count("graph_capture", rows[by_node])
-    recordings = [(own, captured)] if reference is None else [(own, captured), reference]
+    recordings = [(with_captured_calls, captured)] + ([] if reference is None else [reference])
     sources = _Sources(trace, replays, recordings)
-    take_all("graph_capture", sources.captured(is_open(), across_streams=False))
+    accept("graph_capture", sources.captured(is_open(), across_streams=False))
     for other in [trace] if reference is None else [trace, reference[0]]:
-        take_all("graph_sequence", sources.eager(trace, other, is_open()))
-    take_all("graph_capture", sources.captured(is_open(), across_streams=True))
-    # Runs of equal work around what is still open, and around work of replays that were launched
-    # before the recording.
-    unattributed, codes = is_open(), layer * _PASSES + direction + 1
+        accept("graph_sequence", sources.eager(trace, other, is_open()))
+    accept("graph_capture", sources.captured(is_open(), across_streams=True))
+
+    # Repetitions: equal work around what is still open, and around work of replays that were
+    # launched before the recording.
+    still_open, codes = is_open(), layer * _PASSES + direction + 1
     paths, roles = (layers.frame()[key].cast(pl.String) for key in ("path", "role"))
     attributed = np.append((roles != "unattributed").to_numpy(), False)[layer]
     replayed, unknown = (np.zeros(activities.height, dtype=np.bool_) for _ in range(2))
-    replayed[rows], unknown[rows[unattributed]] = True, True
+    replayed[rows], unknown[rows[still_open]] = True, True
     early = np.append((paths == NO_LAUNCH).to_numpy(), False)[layer] & ~replayed
-    runs = Repetitions(activities)
-    (launched,) = runs.sources([np.where(attributed & ~replayed, codes, NONE)], pl.Series(unknown))
-    (repeated,) = runs.sources([np.where(attributed & ~unknown, codes, NONE)], pl.Series(early))
-    places = np.flatnonzero(unattributed & (launched[rows] != NONE))
-    op[rows[places]] = instances.add(trace, places, op[launched[rows[places]]], _unchanged)
+    repetitions = Repetitions(activities)
+    launched_codes = np.where(attributed & ~replayed, codes, NONE)
+    known_codes = np.where(attributed & ~unknown, codes, NONE)
+    (launched,) = repetitions.sources([launched_codes], pl.Series(unknown))
+    (repeated,) = repetitions.sources([known_codes], pl.Series(early))
+    positions = np.flatnonzero(still_open & (launched[rows] != NONE))
+    source_op = op[launched[rows[positions]]]
+    op[rows[positions]] = instances.add(trace, positions, source_op, _unchanged)
     early &= repeated != NONE
     source = np.where(early, repeated, NONE)
-    source[rows[places]] = launched[rows[places]]
-    repeated_work = source != NONE
-    layer[repeated_work], direction[repeated_work] = (
-        layer[source[repeated_work]],
-        direction[source[repeated_work]],
-    )
-    confidence[repeated_work] = BY_SEQUENCE
-    count("graph_sequence", rows[places])
+    source[rows[positions]] = launched[rows[positions]]
+    has_source = source != NONE
+    layer[has_source] = layer[source[has_source]]
+    direction[has_source] = direction[source[has_source]]
+    confidence[has_source] = BY_SEQUENCE
+    count("graph_sequence", rows[positions])
     # What has no source keeps the layer around the launch of the graph, if any.
     count("graph_unknown", rows[is_open() & ~attributed[rows]])
     count("by_repetition", np.flatnonzero(early))

@@ -55,7 +55,7 @@ class Repetitions:
         if not wanted.any():
             return [np.full(self._activities.height, NONE, dtype=np.int64) for _ in layers]
         signature = _signature(self._activities.filter(wanted))
-        found = self._found(layers, wanted, signature)
+        found = self._sources_by_signature(layers, wanted, signature)
         for later in range(1, len(layers)):
             wanted = wanted & pl.Series(found[later - 1] == NONE)
             if not wanted.any():
@@ -63,11 +63,11 @@ class Repetitions:
             # Fewer activities may have more in common.
             rest_signature = _signature(self._activities.filter(wanted))
             if rest_signature != signature:
-                found[later:] = self._found(layers[later:], wanted, rest_signature)
+                found[later:] = self._sources_by_signature(layers[later:], wanted, rest_signature)
                 signature = rest_signature
         return found
 
-    def _found(
+    def _sources_by_signature(
         self, layers: Sequence[Ints], wanted: pl.Series, signature: tuple[str, ...]
     ) -> list[Ints]:
         """Return :meth:`sources` by contexts of the columns ``signature``."""

@@ -112,7 +112,7 @@ def segments(trace: Trace) -> pl.DataFrame:
         for graph in graphs(trace)
         if (path := _path(graph, rows["step_row"])).height
     ]
-    found = pl.concat(
+    all_segments = pl.concat(
         [
             _labelled(
                 whole,
@@ -125,7 +125,7 @@ def segments(trace: Trace) -> pl.DataFrame:
         ]
     )
     return (
-        found.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
+        all_segments.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
         .sort("own_row", "start_ns", maintain_order=True)
         .with_columns(pl.col("own_row").alias("step_row"), pl.col("number").alias("step"))
         .drop("own_row", "number")

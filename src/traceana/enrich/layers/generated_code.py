@@ -416,7 +416,7 @@ class CodeSearch:
     def __init__(self, graphs: Iterable[Graph], weighted: Callable[[str], bool]) -> None:
         self._graphs = list(graphs)
         self._weighted = weighted
-        self._found: dict[object, _Match | None] = {}
+        self._matches: dict[object, _Match | None] = {}
 
     def code(
         self,
@@ -437,11 +437,11 @@ class CodeSearch:
         copies = sum(1 for _ in takewhile(_COPIES.__contains__, names))
         for begin in sorted({0, copies}):
             key = tuple(names[begin:]), tuple(shapes[begin:])
-            if key not in self._found:
-                self._found[key] = self._match(*key)
-            if (found := self._found[key]) is None:
+            if key not in self._matches:
+                self._matches[key] = self._match(*key)
+            if (match := self._matches[key]) is None:
                 continue
-            code, places = found
+            code, places = match
             operators = dict(zip(places, (forward if backward else calls)[begin:], strict=True))
             weighted = frozenset(
                 at for at, call_in_code in enumerate(code) if self._weighted(call_in_code.name)

@@ -47,7 +47,7 @@ def role_ranges(program: Program) -> OpLayers:
     outermost = np.flatnonzero(np.isin(row, of_node[within]) & (root == np.arange(len(root))))
     rows = [outermost, root[forward[nodes[within]]], nodes[within]]
     steps = [row[outermost], of_node[within], of_node[within]]
-    found = (
+    updates_by_step = (
         pl.concat(
             pl.DataFrame({"row": some, "step": step, "start": start[some]}).with_columns(
                 pl.lit(updating, dtype=pl.Boolean).alias("updating")
@@ -60,7 +60,7 @@ def role_ranges(program: Program) -> OpLayers:
         .with_columns(pl.col("updating").forward_fill().over("step").fill_null(value=False))
     )
     closure = np.zeros(len(start), dtype=np.bool_)
-    closure[found.filter(~pl.col("updating"))["row"].to_numpy()] = True
+    closure[updates_by_step.filter(~pl.col("updating"))["row"].to_numpy()] = True
     calls_closure = np.isin(of_op, of_op[forward[nodes[within]]])
     closure[np.flatnonzero(calls_closure & (row != NONE) & ~np.isin(row, of_node[within]))] = True
     in_closure = (row != NONE) & (closure[root] | program.of_direction("backward"))

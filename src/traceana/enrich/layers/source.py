@@ -69,9 +69,9 @@ class Program:
 class LayerIntervals(msgspec.Struct, frozen=True):
     """Intervals on threads, each of them a layer.
 
-    ``layer[i]`` is the layer of interval ``i``, an index into the layers of :class:`OpLayers`. Other ranges are excluded
-    before nesting. ``too_long`` counts those that have the path of their parent, because theirs is
-    longer than :data:`LONGEST_PATH`.
+    ``layer[i]`` is the layer of interval ``i``, an index into the layers of :class:`OpLayers`.
+    Other ranges are excluded before nesting. ``too_long`` counts those that have the path of their
+    parent, because theirs is longer than :data:`LONGEST_PATH`.
     """
 
     nesting: Nesting
