@@ -168,7 +168,7 @@ class _Digits(msgspec.Struct, frozen=True):
 
 
 def by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
-    """Return the numbers, computed from those of each half of the columns."""
+    """Return the numbers, computed from the numbers of each half of the columns."""
     names = frames[0].columns
     halves = (names[: len(names) // 2], names[len(names) // 2 :])
     numbers_of_halves = [numbered(*(frame.select(half) for frame in frames)) for half in halves]

@@ -97,7 +97,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return result
 
     def united(self, bits: Ints) -> Ints:
-        """Return ``bits`` of each row combined with those of all its parents."""
+        """Return the ``bits`` of each row combined with the bits of all its parents."""
         result = bits.copy()
         for rows in self.levels[1:]:
             result[rows] |= result[self.parent[rows]]
@@ -185,7 +185,7 @@ class Nesting(Tree, frozen=True, dict=True):
         return row
 
     def innermost_by_counting(self, key: Ints, time: Ints) -> Ints | None:
-        """Return what :meth:`innermost` does, in a time that does not grow with the depth.
+        """Return the result of :meth:`innermost`, in a time that does not grow with the depth.
 
         None where intervals overlap without nesting. Otherwise those that have begun and not ended
         contain each other, so their number is the depth at which the innermost one is found.

@@ -84,8 +84,8 @@ def _one_row_per_launch(
 ) -> pl.DataFrame:
     """Return ``measured`` with a row for each launch of rows that have the mean of several.
 
-    ``names`` are those of its rows, ``kernels`` those of the timeline's kernels. Launches that the
-    timeline does not have stay one row.
+    ``names`` are the compared names of its rows, ``kernels`` the names of the timeline's kernels.
+    Launches that the timeline does not have stay one row.
     """
     if measured["launches"].null_count() == measured.height:
         return measured

@@ -58,7 +58,7 @@ class Replays(msgspec.Struct, frozen=True):
     calls: pl.DataFrame
     """The launch call of each replay: process, thread, start."""
     turn: Ints
-    """The number of each replay among those of its graph."""
+    """The number of each replay among the replays of its graph."""
 
     @classmethod
     def of(cls, trace: Trace) -> Replays:
@@ -582,7 +582,7 @@ def _unchanged(rows: Ints) -> Ints:
 
 
 class _Layers:
-    """The layers of a trace, and those of others that its work belongs to."""
+    """The layers of a trace, and layers of other recordings that its work belongs to."""
 
     def __init__(self, layers: pl.DataFrame) -> None:
         self._parts = [layers]
@@ -611,7 +611,7 @@ class _Layers:
 
 
 class _Instances:
-    """The operators of a trace, and those of the replays: copies, of no duration, at the launch."""
+    """The operators of a trace, and copies of them for each replay: no duration, at the launch."""
 
     def __init__(self, ops: pl.DataFrame, replays: Replays) -> None:
         self._parts, self._height = [ops], ops.height

@@ -328,7 +328,7 @@ class _Weights(msgspec.Struct, frozen=True):
 def _without_overlaps(ranges: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     """Return the outermost of the ``ranges``, without overlaps within a process.
 
-    If ranges of several threads overlap, those of the thread that launches most work are returned.
+    If ranges of several threads overlap, the thread that launches most work counts.
     """
     ranges = _with_process(ranges)
     kept = [ranges.clear()]
@@ -474,7 +474,7 @@ def _iterations(
 
 
 def _timelines(ranges: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the outermost ranges of one process, by thread if those of threads overlap."""
+    """Return the outermost ranges of one process, by thread if ranges of threads overlap."""
     (keys,) = thread_numbers(ranges)
     outer = _outermost(ranges, keys)
     if _outermost(outer, np.zeros(outer.height, dtype=np.int64)).height == outer.height:

@@ -306,7 +306,7 @@ def _stream_numbers(activities: pl.DataFrame) -> Ints:
 
 
 def _double_length(hashes: Hashes, length: int, rows_left: Ints) -> Hashes:
-    """Return the hash of each run of ``2 * length``, from those of ``length``.
+    """Return the hash of each run of ``2 * length``, from the hashes of ``length``.
 
     ``rows_left`` is the number of rows of the stream from each position on.
     """

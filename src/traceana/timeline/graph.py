@@ -352,7 +352,7 @@ def _awaited_operators(trace: Trace, *, on_device: bool) -> Flags:
     """Return the operators of threads that other threads wait for.
 
     On a GPU these are the operators of backward passes, which autograd runs on its own thread; on a
-    CPU those of layers, or without layers all that compute.
+    CPU the operators of layers, or without layers all operators that compute.
     """
     ops = trace.tables.ops
     if on_device:

@@ -192,7 +192,7 @@ def is_server(trace: Trace) -> bool:
 
 
 def step_processes(trace: Trace) -> int:
-    """Return how many processes mark steps; in containers, those of ranks have the same id."""
+    """Return how many processes mark steps; in containers, processes of ranks have equal ids."""
     return trace.tables.steps.select(_PROCESS).n_unique()
 
 
@@ -277,7 +277,7 @@ def steps(trace: Trace) -> Result:
 class StepTime(msgspec.Struct, frozen=True):
     """The time of the measured steps, of several processes the longest of each number.
 
-    ``each_ns`` are those of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` of the same steps.
+    ``each_ns`` are the times of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` are over them.
     ``host_ns`` is the median time that the host takes for a step (its marker). ``on_gpu``: most
     steps end on the GPU after the host has queued them.
     """

@@ -1,4 +1,4 @@
-"""Changes: what they are about, and the lags and durations of a graph to which they are applied."""
+"""Changes: the work and host time that they select, and the graph with changed times."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _MOST_NAMED: Final = 6
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one change is about in one graph: nodes of ``work``, and pieces of its ``host`` time.
+    """The nodes of ``work`` and the pieces of ``host`` time that a change selects in a graph.
 
     ``factors`` are the ends of how many times as long each node takes; ``None`` where it is the
     factor of the change. ``returned`` are nodes at which calls return that no longer wait.
@@ -194,7 +194,7 @@ def _sync_selections(trace: Trace, processes: Sequence[Graph]) -> list[Selection
 
 
 def _copy_calls(trace: Trace, flags: Flags, direction: str) -> Flags:
-    """Return which calls launched those of the activities ``flags`` that copy in ``direction``."""
+    """Return the calls that launched the activities ``flags`` that copy in ``direction``."""
     copied = (trace.tables.activities["copy_kind"] == direction).fill_null(value=False).to_numpy()
     launching = np.zeros(trace.tables.calls.height + 1, dtype=np.bool_)
     launching[from_rows(trace.tables.activities["call"])[flags & copied]] = True
@@ -429,7 +429,7 @@ def _loading_pieces(trace: Trace, graph: Graph) -> Flags:
 
 
 def _optimizer_pieces(trace: Trace, graph: Graph) -> Flags:
-    """Return the pieces in the optimizer's operators, and those of its range after one of them.
+    """Return the pieces in the optimizer's operators, and in its range after one of them.
 
     Python before the first is as long where the optimizer is fused. The closure of a step is
     forward and backward pass.

@@ -230,7 +230,7 @@ def _floats(column: pl.Series) -> Floats:
 
 
 def _ratio_or_zero(ns: Floats, of: Floats) -> Floats:
-    """Return ``ns`` over ``of``, 0 where either is not known."""
+    """Return ``ns`` over ``of``, 0 if one of them is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(ns / of, nan=0.0, posinf=0.0)
 
@@ -252,8 +252,8 @@ def over_another_link(trace: Trace, chosen: Flags, ratio: float) -> Factors:
 
     The shortest time of its function and message size is a collective's own; the rest is waiting
     for other ranks, which stays. Of its own time the part in proportion to the message goes with
-    the bandwidth: by a fit of a latency and a bandwidth to three message sizes or more; without
-    one, none of it at one end of the interval and all of it at the other. Raises
+    the bandwidth: by a fit of a latency and a bandwidth to three message sizes or more. Without
+    a fit the interval reaches from no part to all of its own time. Raises
     :class:`~traceana.errors.NoSuchSelectionError` without collectives.
     """
     rows = _collectives(trace, chosen)

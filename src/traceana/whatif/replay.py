@@ -176,7 +176,7 @@ def path_times(
     """Return the time of the critical paths of the steps ``rows``, in ns: by class of work, and for
     host, launch, sync and gap (of a stream between work).
 
-    ``category`` is that of each activity. Nodes are ``ended_at`` when given, after ``change``;
+    ``category`` is the class of each activity. Nodes are ``ended_at`` when given, after ``change``;
     ``begins`` are those of all steps.
     """
     path = critical_edges(graph, ended_at, change.duration, change.lag, begins, rows)
@@ -242,8 +242,8 @@ def _operator_times(
 class Meetings(msgspec.Struct, frozen=True):
     """The collectives that are matched across graphs.
 
-    ``nodes`` are those of each graph, in order; ``number`` is that of the collective by node, -1
-    for others; ``ranks`` is how many graphs have the collective.
+    ``nodes`` are the matched nodes of each graph, in order; ``number`` is the number of the
+    collective by node, -1 for others; ``ranks`` is how many graphs have the collective.
     """
 
     nodes: list[Ints]
@@ -252,7 +252,7 @@ class Meetings(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, trace: Trace, graphs: Sequence[Graph]) -> Meetings:
-        """Return those of ``graphs``, the processes of ``trace``."""
+        """Return the meetings of ``graphs``, the processes of ``trace``."""
         numbers = [np.full(len(graph.at), NONE, dtype=np.int64) for graph in graphs]
         nodes = [np.zeros(0, dtype=np.int64) for _ in graphs]
         if len(graphs) < 2:

@@ -207,7 +207,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class BoundScenario(msgspec.Struct, frozen=True):
-    """A scenario, and what each of its changes is about in each process of a model."""
+    """A scenario, and the selection of each of its changes in each process of a model."""
 
     scenario: Scenario
     selections: list[list[Selection]]
@@ -436,7 +436,7 @@ def curves(model: Model, scenarios: Sequence[BoundScenario]) -> pl.DataFrame:
 
 
 def usual(model: Model) -> list[BoundScenario]:
-    """Return the default scenarios, those that change something in the trace: the classes with most
+    """Return the default scenarios that change something in the trace: the classes with most
     time in half of it, a faster host, and the named ones."""
     heaviest = (
         breakdown(model.trace)

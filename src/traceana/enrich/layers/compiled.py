@@ -78,11 +78,11 @@ class CompiledGraphs:
     codes: tuple[CodeOfGraph, ...]
     """The generated code of the graphs, where it is known."""
     own: tuple[UnmatchedCode, ...]
-    """Generated code that is of no layer of the forward pass."""
+    """Generated code that belongs to no layer of the forward pass."""
     nesting: Nesting
 
     def finer(self, layer: Ints) -> Ints:
-        """Return ``layer`` without those that graphs of a network have of what is around them."""
+        """Return ``layer`` without the layers that graphs of a network inherit from around them."""
         around = take(layer, self.of_network)
         return np.where((around != NONE) & (around == layer), NONE, layer)
 
@@ -507,8 +507,8 @@ class _GradientPairs:
     def add_generated(self, upcoming: Ints) -> Flags:
         """Pair the other calls; return those that are part of generated code around them.
 
-        They compute the gradient of what ran behind the upcoming forward operator, up to the next
-        one that is paired; after the last gradient, that of what ran before all these operators.
+        A call computes the gradient of the code between the upcoming forward operator and the next
+        paired one; after the last gradient, of the code before the graph.
         Without a call there they belong to the operator itself, as the sum that is the gradient of
         a bias. Where generated kernels have no events, what ran there is generated code.
         """

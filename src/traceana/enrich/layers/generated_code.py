@@ -106,7 +106,7 @@ def graph_of(content: bytes) -> Graph | None:
 
 
 def _with_partitions(body: list[ast.stmt], module: ast.Module) -> list[ast.stmt]:
-    """Return the statements of ``call`` with those of the partitions that it calls.
+    """Return the statements of ``call``, with the partitions that it calls inserted.
 
     A graph whose parts are CUDA graphs is cut into functions ``partition_0`` …; buffers have the
     same names in all of them.
@@ -135,11 +135,11 @@ def _with_partitions(body: list[ast.stmt], module: ast.Module) -> list[ast.stmt]
 
 
 class _NotUnderstoodError(Exception):
-    """What a statement does with the buffers is unknown."""
+    """A statement whose effect on the buffers is unknown."""
 
 
 class _Role(NamedTuple):
-    """What a kernel does with one of its arguments."""
+    """Whether a kernel reads and writes one of its arguments."""
 
     read: bool
     written: bool
@@ -194,7 +194,7 @@ def _constant_sizes(sizes: list[ast.expr]) -> tuple[int, ...] | None:
 
 
 class _Buffer(NamedTuple):
-    """What a name stands for: memory by number, and whether it is a part of that memory only."""
+    """The memory of a buffer, by number, and whether the buffer is only a part of it."""
 
     memory: frozenset[int]
     part: bool
@@ -258,7 +258,7 @@ class _Reading:
                     self._shapes[node.id] = shape
 
     def _value(self, value: ast.expr) -> _Buffer:
-        """Return what an expression stands for, and add the calls in it."""
+        """Return the buffer of an expression, and add the calls in it."""
         match value:
             case ast.Name(id=name):
                 return self._buffers.get(name, _NOTHING)
@@ -500,7 +500,7 @@ def _has_shapes(code: Graph, places: Sequence[int], shapes: Sequence[str | None]
 
 
 class UnmatchedCode(msgspec.Struct, frozen=True, eq=False):
-    """Code that is of no layer of the forward pass: a ``stretch``, or the kernel of a call."""
+    """Code that belongs to no layer of the forward pass: a ``stretch``, or the kernel of a call."""
 
     code: CodeOfGraph
     position: int

@@ -66,7 +66,7 @@ class LayerResolution:
         return sum(intervals.too_long for intervals, _ in self.intervals)
 
     def graph_calls(self, rows: Ints) -> pl.DataFrame:
-        """Return the table of the calls of compiled graphs; ``rows`` are those of the layers."""
+        """Return the calls of compiled graphs as a table; ``rows`` are the rows of the layers."""
         if self.compiled is None or not self.compiled.codes:
             return empty("graph_calls")
         from traceana.enrich.layers.generated_code import graph_calls
@@ -241,7 +241,7 @@ def layers_of_work(
 
 
 def agreed_layers(program: Program, of_op: Ints, layer: Ints, op: Ints) -> tuple[Ints, Ints]:
-    """Return the layers of activities and of operators, those of operators without one completed.
+    """Return the layers of activities and of operators, completed for operators without a layer.
 
     An operator without a layer (its forward operator is not recorded) has that of its work, where
     repetitions know it: so do its FLOPs, and those of its kernels that are the same in several

@@ -1,4 +1,4 @@
-"""What a source of layers takes and returns; layers of ranges, and their paths."""
+"""Input and result of each source of layers; layers of ranges, and their paths."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _trials_of_calls(trace: Trace) -> pl.Series:
 
 
 def _trial_classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-    """Return the classes with those of the trials, and the class of each activity."""
+    """Return the classes, trials included, and the class of each activity."""
     keys = ["name_id", "class"]
     names = trace.tables.names.select(*CLASS_COLUMNS).with_row_index("name_id")
     refined_classes = trace.tables.classes.select(*CLASS_COLUMNS).with_row_index("class")
