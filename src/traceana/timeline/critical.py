@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts, Threads
-from traceana.columns.nesting import NONE, take, to_rows
+from traceana.columns.nesting import NONE, Ints, take, to_rows
 from traceana.enrich.keys import SOURCE, classified, layer_keys
 from traceana.enrich.layers.source import OUTSIDE
 from traceana.result import Result, sums, with_share
@@ -112,18 +112,10 @@ def segments(trace: Trace) -> pl.DataFrame:
         for graph in graphs(trace)
         if (path := _path(graph, rows["step_row"])).height
     ]
-    all_segments = pl.concat(
-        [
-            _labelled(
-                whole,
-                _NO_PATH,
-                Threads.of(
-                    whole.tables.ops, whole.tables.calls, whole.tables.ranges, windows_of_trace
-                ),
-            ),
-            *parts,
-        ]
+    threads = Threads.of(
+        whole.tables.ops, whole.tables.calls, whole.tables.ranges, windows_of_trace
     )
+    all_segments = pl.concat([_labelled(whole, _NO_PATH, threads), *parts])
     return (
         all_segments.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
         .sort("own_row", "start_ns", maintain_order=True)
@@ -168,38 +160,49 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     is_work, has_edge = graph.activity[node] != NONE, edge != NONE
     kind = np.where(has_edge, take(edges.kind, edge), np.where(is_work, ORDER, HOST))
     what = pl.Series(kind).replace_strict(_WHAT, default="host", return_dtype=pl.String)
-    spent = take(edges.thread, edge)
-    thread = np.where(spent != NONE, spent, graph.thread[node])
-    row_of_part = np.select(
+    edge_thread = take(edges.thread, edge)
+    thread = np.where(edge_thread != NONE, edge_thread, graph.thread[node])
+    row_before = np.select(
         [is_work, kind == SYNC], [graph.activity[node], take(edges.call, edge)], thread
     )
-    parts = [
-        (step, at, np.minimum(over[node], until), pl.Series(["work"]).new_from_index(0, len(step)),
-         graph.activity[node], kind, is_work),
-        (step, np.where(has_edge, take(over, source), begins[step]), np.minimum(at, until), what,
-         row_of_part, kind, np.ones(len(step), dtype=np.bool_)),
-    ]  # fmt: skip
+    step_row = graph.steps["step_row"]
+
+    def stretches(
+        position: Ints, begin: Ints, end: Ints, what: pl.Expr, of: Ints, why: Ints
+    ) -> pl.DataFrame:
+        columns = {
+            "step_row": step_row.gather(position),
+            "begin": np.maximum(begin, begins[position]),
+            "end": end,
+            "of": of,
+            "why": why,
+        }
+        frame = pl.DataFrame(columns).with_columns(what.alias("what"))
+        return frame.filter(pl.col("begin") < pl.col("end")).select(_NO_PATH.columns)
+
+    work = stretches(
+        step[is_work],
+        at[is_work],
+        np.minimum(over[node], until)[is_work],
+        pl.lit("work"),
+        graph.activity[node][is_work],
+        kind[is_work],
+    )
+    edge_begin = np.where(has_edge, take(over, source), begins[step])
+    before = stretches(step, edge_begin, np.minimum(at, until), pl.lit(what), row_before, kind)
     # What no node explains: before the marker's thread is active, or without one.
     reached = begins.copy()
     reached[step[first]] = over[node[first]]
-    reached, until = reached[step_positions], ends[step_positions]
-    host = pl.Series(["host"]).new_from_index(0, len(step_positions))
     no_row = np.full(len(step_positions), NONE)
-    parts.append((step_positions, reached, until, host, no_row, no_row, reached < until))
-    rows = graph.steps["step_row"]
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "step_row": rows.gather(of_step),
-                "begin": np.maximum(begin, begins[of_step]),
-                "end": end,
-                "what": which,
-                "of": row,
-                "why": why,
-            }
-        ).filter(pl.Series(chosen) & (pl.col("begin") < pl.col("end")))
-        for of_step, begin, end, which, row, why, chosen in parts
+    unexplained = stretches(
+        step_positions,
+        reached[step_positions],
+        ends[step_positions],
+        pl.lit("host"),
+        no_row,
+        no_row,
     )
+    return pl.concat([work, before, unexplained])
 
 
 def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
