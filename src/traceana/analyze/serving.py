@@ -12,7 +12,7 @@ from traceana.enrich.steps import SET_BY_PROGRAM
 from traceana.result import Result
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import within
-from traceana.timeline.steps import device_windows, select, serves, steps
+from traceana.timeline.steps import device_windows, is_server, select, steps
 from traceana.trace import per_trace
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def phases(trace: Trace) -> Result:
     time of a device in an iteration (null without device work), and ``idle_cause``, the cause of
     most of it.
     """
-    if not serves(trace):
+    if not is_server(trace):
         return Result(
             pl.DataFrame(schema=_FRAME), {}, ("the steps are not iterations of a server",)
         )

@@ -117,12 +117,12 @@ def idle_time(trace: Trace) -> IdleTime:
     """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
     windows = analyzed_windows(trace)
     devices = dict.fromkeys(windows.select(PER_DEVICE).unique(maintain_order=True).iter_rows())
-    every, work, cpus = _gaps_of(trace.whole, tuple(devices))
-    return IdleTime(every, work, cpus, windows, measured_windows(trace))
+    gaps, work, cpus = _gaps_with_causes(trace.whole, tuple(devices))
+    return IdleTime(gaps, work, cpus, windows, measured_windows(trace))
 
 
 @per_small_trace
-def _gaps_of(
+def _gaps_with_causes(
     whole: Trace, devices: tuple[Device, ...]
 ) -> tuple[pl.DataFrame, Sequence[DeviceWork], Busy]:
     """Return all gaps of ``devices`` with their causes, their work, and the CPUs' busy time.
@@ -134,19 +134,20 @@ def _gaps_of(
     parts = [pl.DataFrame(schema=_GAPS)]
     if work:
         causes = CauseFinder(whole)
-        for one in work:
-            step = whole.tables.activities["step"][int(one.row[0])]
+        for of_device in work:
+            rank, _ = of_device.device
+            step = whole.tables.activities["step"][int(of_device.row[0])]
             first_step = None if step is None else int(whole.tables.steps["start"][step])
-            found = gaps(one, *limits[one.device[0]], first_step)
-            parts += [causes.added_to(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
+            blocks = gaps(of_device, *limits[rank], first_step).iter_slices(_BLOCK)
+            parts += [causes.with_causes(block).select(*_GAPS) for block in blocks]
     cpus = {}
     for rank, device in devices:
         if device == CPU_DEVICE:
-            cpus[rank, device], of_cpu = cpu_time(whole, rank, *limits[rank])
-            parts.append(of_cpu.select(*_GAPS))
-    every = pl.concat(parts)
-    join_pieces(every)
-    return every, work, Busy(cpus)
+            cpus[rank, device], cpu_gaps = cpu_time(whole, rank, *limits[rank])
+            parts.append(cpu_gaps.select(*_GAPS))
+    all_gaps = pl.concat(parts)
+    join_pieces(all_gaps)
+    return all_gaps, work, Busy(cpus)
 
 
 def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
@@ -313,22 +314,22 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
         return ("no steps: the trace has no step markers",)
     if frame.is_empty():
         return ("no idle time in the analyzed window",)
-    found = []
+    notes = []
     if trace.on_cpu:
-        found.append(
+        notes.append(
             "CPU-only trace: idle while a batch is waited for (data loader) or no operator runs on "
             "any thread (host)"
         )
     elif trace.tables.calls.is_empty():
-        found.append("no runtime calls recorded: causes of idle time unknown")
+        notes.append("no runtime calls recorded: causes of idle time unknown")
     else:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
         if lost:
-            found.append("launched before capture: launch of the next work not in the trace")
+            notes.append("launched before capture: launch of the next work not in the trace")
     if not selects_steps(trace):
-        found.append(
+        notes.append(
             "capture: first to last activity on any device"
             f"{', steps included' if trace.tables.steps.height else ''}"
         )
-    found += measured_steps(trace).notes if trace.tables.steps.height else ()
-    return tuple(found)
+    notes += measured_steps(trace).notes if trace.tables.steps.height else ()
+    return tuple(notes)

@@ -157,8 +157,12 @@ def measured_steps(trace: Trace) -> Measured:
     whole = numbers.filter(~pl.col("number").is_in(cut))
     # The iterations of a server have different requests: the long ones are not warm-up. Of steps
     # that did not wait only the sum is exact.
-    served, ahead = serves(trace), only_sums(trace)
-    skipped = 0 if served or ahead else _leading(whole["time_ns"])
+    served, ahead = is_server(trace), only_sums(trace)
+    skipped = 0
+    if not (served or ahead) and whole.height >= FEWEST_STEPS:
+        median = float(whole["time_ns"].median())  # type: ignore[arg-type]
+        slow = (whole["time_ns"] > WARM_UP_RATIO * median).to_list()
+        skipped = min(slow.index(False), whole.height // 2)
     kept = whole["number"][skipped:]
     warm_up = tuple(whole["number"].head(skipped))
     notes = [_note(whole["number"], skipped)]
@@ -181,23 +185,15 @@ def only_sums(trace: Trace) -> bool:
 
 
 @per_trace
-def serves(trace: Trace) -> bool:
+def is_server(trace: Trace) -> bool:
     """Return whether the steps of ``trace`` are the iterations of a server."""
     sources = trace.tables.steps["source"].unique().cast(pl.String).drop_nulls()
     return bool(len(sources)) and sources.str.ends_with(SOURCE).all()
 
 
 def step_processes(trace: Trace) -> int:
-    """Return how many processes mark steps; in containers, those of ranks have the same id."""
+    """Return how many processes mark steps; in containers, processes of ranks have equal ids."""
     return trace.tables.steps.select(_PROCESS).n_unique()
-
-
-def _leading(durations: pl.Series) -> int:
-    if len(durations) < FEWEST_STEPS:
-        return 0
-    median = float(durations.median())  # type: ignore[arg-type]
-    slow = (durations > WARM_UP_RATIO * median).to_list()
-    return int(min(slow.index(False), len(durations) // 2))
 
 
 def _note(numbers: pl.Series, skipped: int) -> str:
@@ -281,7 +277,7 @@ def steps(trace: Trace) -> Result:
 class StepTime(msgspec.Struct, frozen=True):
     """The time of the measured steps, of several processes the longest of each number.
 
-    ``each_ns`` are those of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` of the same steps.
+    ``each_ns`` are the times of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` are over them.
     ``host_ns`` is the median time that the host takes for a step (its marker). ``on_gpu``: most
     steps end on the GPU after the host has queued them.
     """

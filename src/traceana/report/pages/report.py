@@ -49,9 +49,9 @@ from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
     RUN_AHEAD,
+    is_server,
     measured_steps,
     only_sums,
-    serves,
     span_of,
     step_processes,
 )
@@ -226,7 +226,7 @@ def _steps(whole: Overview) -> str:
     if not known["steps"]:
         return "none marked"
     marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
-    if serves(whole.trace):
+    if is_server(whole.trace):
         return marked
     measured = measured_steps(whole.trace)
     if measured.cut:

@@ -66,14 +66,14 @@ def whatif(
     needs_device(trace, "whatif")
     if replay:
         return _replay(trace)
-    from traceana.whatif.whatif import Asked, Model, curves, usual
+    from traceana.whatif.whatif import BoundScenario, Model, curves, usual
     from traceana.whatif.whatif import whatif as analysis
 
     given = (
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
     model = Model.of(trace)
-    asked = [Asked.of(model, one) for one in given] or usual(model)
+    asked = [BoundScenario.of(model, one) for one in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
     found, path = analysis(model, asked)
