@@ -20,7 +20,6 @@ import polars as pl
 from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union, until
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
 from traceana.timeline.copies import blocking_copies
@@ -45,6 +44,7 @@ from traceana.timeline.idle_gaps import (
 )
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -205,7 +205,7 @@ class CauseFinder:
         # An event that was over before the gap, or long before its end, does not explain it.
         recent = (ended >= start[rows]) & (end[rows] - ended <= LONGEST_EVENT_LATENCY_NS)
         rows, awaited = rows[recent], awaited[recent]
-        category = category_of(self._trace.tables.activities.select(SOURCE)[awaited], self._trace)
+        category = labels(self._trace.tables, "category")["category"][awaited]
         cause[rows] = EVENT
         cause[rows[category.eq("memcpy").to_numpy()]] = COPY
         cause[rows[category.eq("collective").to_numpy()]] = COLLECTIVE

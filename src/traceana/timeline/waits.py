@@ -19,10 +19,10 @@ import polars as pl
 from traceana.columns.distinct import Texts, distinct, first_rows, numbered
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.timeline.copies import blocking_copies
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -42,7 +42,7 @@ ANY, NO_WORK = -1, -2
 NEVER: Final = np.iinfo(np.int64).min
 
 _RECORD: Final = ["rank", "process", "event_correlation"]
-_COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", *SOURCE)
+_COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", "kind", "name_id")
 """Of the activities, whose table is copied in the order of their ends."""
 
 Whose = tuple[int | None, int | None]
@@ -431,7 +431,8 @@ def _awaited_collective(trace: Trace, work: pl.DataFrame, ready: Ints) -> Ints:
     those of HIP's streams, are not recorded.
     """
     awaited = np.full(work.height, NONE, dtype=np.int64)
-    is_collective = (category_of(work, trace) == "collective").fill_null(False).to_numpy()
+    category = labels(trace.tables, "category")["category"].gather(work["row"])
+    is_collective = (category == "collective").fill_null(False).to_numpy()
     collectives = np.flatnonzero(is_collective)
     if not len(collectives):
         return awaited

@@ -12,15 +12,16 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.convolutions import each_convolution
-from traceana.columns.distinct import Texts, first_rows, numbered
+from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
-from traceana.enrich.keys import SOURCE, classified
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
 from traceana.timeline.idle_causes import LOADING
 from traceana.timeline.threads import Floats
+from traceana.timeline.work import work
+from traceana.trace.work import labels
 from traceana.whatif.other_hardware import (
     Factors,
     from_pinned_memory,
@@ -300,20 +301,18 @@ def _check_host_time(trace: Trace, change: Change) -> None:
 
 
 def _of_class(trace: Trace, change: Change) -> Flags:
-    keys = trace.tables.activities.select(SOURCE)
-    (number,) = numbered(keys)
-    first = first_rows(number)
-    rows = classified(keys[first], trace)
-    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"][first])
-    wanted = pl.Series([True]).new_from_index(0, rows.height)
+    conditions = [pl.lit(value=True)]
     if change.category:
-        wanted &= rows["category"] == change.category
+        conditions.append(pl.col("category") == change.category)
     if change.part:
-        wanted &= rows["part"] == change.part
+        conditions.append(pl.col("part") == change.part)
     if change.kernel:
-        wanted &= rows["kind"].cast(pl.String).is_in(["kernel", "graph", "op"])
-        wanted &= name.str.contains(change.kernel)
-    return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
+        is_named = trace.tables.names["name"].str.contains(change.kernel)
+        conditions.append(pl.col("kind").is_in(["kernel", "graph", "op"]))
+        conditions.append(pl.lit(is_named).gather(pl.col("name_id")))
+    rows = labels(trace.tables, "category", "part", "kind", "name_id")
+    wanted = rows.select(pl.all_horizontal(conditions).fill_null(value=False)).to_series()
+    return np.asarray(wanted.to_numpy())
 
 
 def _pattern(glob: str) -> str:
@@ -340,10 +339,10 @@ def _suggestion(trace: Trace, change: Change) -> str:
         layers = trace.tables.layers["path"].drop_nulls().to_list()
         layer = near(change.layer or "", layers)
         return f": did you mean layer:{layer}?" if layer else ""
-    work = trace.tables.activities.filter(pl.col("kind") != "sync")
-    if (work["direction"].cast(pl.String) == change.category).any():
+    classes = work(trace, "category", "part", "direction").unique()
+    if (classes["direction"].cast(pl.String) == change.category).any():
         return f": did you mean direction:{change.category}?"
-    classes = classified(work.select(SOURCE).unique(), trace).select("category", "part").unique()
+    classes = classes.select(pl.col("category", "part").cast(pl.String)).unique()
     parts = classes.filter(pl.col("category") == change.category)["part"].drop_nulls().sort()
     alternatives = parts if len(parts) else classes["category"].unique().sort()
     if not len(alternatives):

@@ -12,7 +12,6 @@ import polars as pl
 from traceana.analyze.communication import messages
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import counted_work
-from traceana.enrich.keys import category_of, classified
 from traceana.errors import NoSuchSelectionError
 from traceana.flops.peaks import listed_peaks, peak_for
 from traceana.settings import (
@@ -26,6 +25,7 @@ from traceana.settings import (
 )
 from traceana.timeline.copies import HOST_DIRECTIONS, copies, link_peaks
 from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from typing import Self
@@ -290,10 +290,12 @@ def _collectives(trace: Trace, chosen: Flags) -> pl.DataFrame:
     """Return the collectives among the ``chosen`` activities that carry a message: ``row``,
     ``rank``, ``device``, ``duration``, ``collective``, ``bytes``, ``ranks``, and ``own``, the
     shortest time of those of the same function, bytes and ranks."""
-    collectives = trace.tables.activities.with_row_index("row").filter(
-        category_of(trace.tables.activities, trace).cast(pl.String) == "collective"
+    classes = labels(trace.tables, "category", "part")
+    collectives = (
+        trace.tables.activities.with_columns(classes["part"].cast(pl.String))
+        .with_row_index("row")
+        .filter(classes["category"] == "collective")
     )
-    collectives = classified(collectives, trace).drop("category")
     collectives = collectives.with_columns(messages(collectives, trace)).filter("carries")
     collectives = collectives.filter(pl.Series(chosen).gather(collectives["row"]))
     if collectives.is_empty():

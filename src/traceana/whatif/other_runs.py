@@ -10,10 +10,10 @@ import polars as pl
 
 from traceana.analyze.convolutions import each_convolution
 from traceana.analyze.executed_flops import SHAPE
-from traceana.enrich.keys import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.settings import BATCH_SPREAD, FIXED_NS, RESIDENT_THREADS
 from traceana.timeline.steps import measured
+from traceana.trace.work import labels
 from traceana.whatif.other_hardware import Factors
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def with_batch(
     by_work = 1 + (ratio - 1) * variable_share
     spread = BATCH_SPREAD * np.abs(ratio - 1) * variable_share
     least, most = by_work - spread, by_work + spread
-    category = category_of(activities[rows], trace).cast(pl.String)
+    category = labels(trace.tables, "category")["category"][rows].cast(pl.String)
     is_product = category.is_in(["conv", "gemm"]).fill_null(value=False).to_numpy()
     waves = np.nan_to_num(_waves(trace)[rows], nan=1.0)
     # What is not resident at once comes in turns.
@@ -120,7 +120,7 @@ def _work_keys(trace: Trace) -> pl.DataFrame:
         {
             "layer": trace.tables.layers["path"].gather(activities["layer"]),
             "direction": activities["direction"].cast(pl.String),
-            "class": category_of(activities, trace).cast(pl.String),
+            "class": labels(trace.tables, "category")["category"].cast(pl.String),
         }
     )
 

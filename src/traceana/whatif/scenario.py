@@ -38,10 +38,9 @@ import polars as pl
 import rtoml
 from msgspec.structs import force_setattr, replace
 
-from traceana.enrich.keys import SEARCH
 from traceana.errors import UsageError, suggested
 from traceana.settings import LEFT_BY_GRAPHS
-from traceana.trace.taxonomy import CATEGORIES
+from traceana.trace.taxonomy import CATEGORIES, SEARCH
 
 What: TypeAlias = Literal["work", "host", "launch", "data", "sync"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls

@@ -19,7 +19,6 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
 from traceana.columns.intervals import union
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.keys import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import (
@@ -40,6 +39,7 @@ from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of, step_
 from traceana.timeline.threads import Floats
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
+from traceana.trace.work import labels
 from traceana.whatif.changed import ChangedGraph, Selection, changed_graph, selected
 from traceana.whatif.profiler import ProfilerCost, fitted, host_factors, profiler_cost
 from traceana.whatif.replay import Meetings, path_times, replayed_together, step_windows
@@ -267,7 +267,7 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     ``limit``, ``limit_share``
         What takes most of the critical path after the change, and its share of it.
     """
-    category = category_of(model.trace.whole.tables.activities, model.trace.whole)
+    category = labels(model.trace.whole.tables, "category")["category"]
     steps = max(len(_step_times(model, None)), 1)
     base, recorded_ns = unprofiled(model), model.recorded_ns
     rows = []
@@ -726,7 +726,8 @@ def _notes(model: Model, scenarios: Sequence[BoundScenario]) -> tuple[str, ...]:
 def _on_collectives(model: Model) -> tuple[str, ...]:
     """Return how many collectives wait for the last of their ranks, if there are collectives."""
     trace = model.trace.whole
-    collectives = int((category_of(trace.tables.activities, trace) == "collective").sum())
+    category = labels(trace.tables, "category")["category"]
+    collectives = int((category == "collective").sum())
     together = sum(model.meetings.ranks)
     if not collectives:
         return ()
