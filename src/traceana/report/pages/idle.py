@@ -41,16 +41,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-COLUMNS: Final = (
-    *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
-    *("step_count", "step_ns", "step_share"),
-)
-DROPPED: Final = ("step_count", "mean_ns", "step_share", "step_ns", "max_ns")
-GAPS: Final = (
-    *("rank", "device", "cause", "start_ns", "time_ns", "operator", "range", "before", "after"),
-)
-GAPS_DROPPED: Final = ("before", "range", "after", "operator")
-
 _FIGURES: Final = ("step_count", "step_ns", "count", "time_ns", "share")
 _PER_STEP: Final = ("step_count", "step_ns")
 PATHS: Final[dict[str, tuple[str, ...]]] = {
@@ -71,8 +61,6 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 PATHS_DROPPED: Final = ("layer", "step_count", "count", "part", "operator")
-
-_TITLES: Final = {"count": "gaps", "step_count": "gaps per step", "step_ns": "time per step"}
 
 FEW_DEVICES: Final = 2
 """With more devices, each has one line."""
@@ -119,17 +107,12 @@ def _idle(
     trace: Trace, by: IdleBy, devices: Result, whole: Result, stepped: int, shown: Arranged
 ) -> Page:
     if by == "gap" or devices.frame.height < 2:
-        own = () if by in ("cause", "gap") else (by,)
-        # By step, the figures per step are those of the row.
-        figures = COLUMNS[:-3] if by == "step" else COLUMNS
-        columns = GAPS if by == "gap" else (*own, *figures)
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
         titles = {"share": f"of {_window(trace, by)}", "start_ns": "start in capture"}
         table = table_of(
             _since_capture(trace, shown) if by == "gap" else shown,
-            [name for name in columns if name not in shown_as_facts],
-            dropped=GAPS_DROPPED if by == "gap" else DROPPED,
-            titles={**_TITLES, **titles},
+            [one.name for one in shown.columns if one.shown and one.name not in shown_as_facts],
+            titles=titles,
         )
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
@@ -208,7 +191,7 @@ def _side_by_side(
         group = f"{group}, per step"
     of_devices = [*(_Spread._fields if many else ()), *each]
     columns = (
-        *columns_of(frame, keys),
+        *columns_of(frame, keys, declarations=whole.columns),
         (
             Column("count", Kind.MEAN, title="gaps per step")
             if per_step
