@@ -41,27 +41,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_FIGURES: Final = ("step_count", "step_ns", "count", "time_ns", "share")
-_PER_STEP: Final = ("step_count", "step_ns")
-PATHS: Final[dict[str, tuple[str, ...]]] = {
-    "class": ("class", "part", *_FIGURES),
-    "kernel": ("class", "part", "name", *_FIGURES),
-    "layer": ("layer", "class", *_FIGURES),
-    "operator": ("operator", "class", *_FIGURES),
-    "segment": (
-        "step",
-        "rank",
-        "start_ns",
-        "time_ns",
-        "class",
-        "part",
-        "name",
-        "operator",
-        "layer",
-    ),
-}
-PATHS_DROPPED: Final = ("layer", "step_count", "count", "part", "operator")
-
 FEW_DEVICES: Final = 2
 """With more devices, each has one line."""
 MOST_DEVICES: Final = 16
@@ -356,7 +335,6 @@ _SEGMENTS: Final = {
 
 
 def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged) -> Page:
-    dropped = tuple(name for name in PATHS_DROPPED if name != by)
     called = shown.frame
     if "part" in called.columns:
         what = pl.concat_str("class", pl.lit("/"), pl.col("part").fill_null(""))
@@ -372,11 +350,11 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
             pl.coalesce("name", pl.when(within).then("operator")).alias("name")
         )
     steps = _measured(trace)
-    left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))
+    left_out = {"step_count", "step_ns"} if steps is None else {"count", "time_ns"}
     if by == "segment":
         called = _since_step(every, called)
         left_out = {"rank"} if shown.frame["rank"].n_unique() < 2 else set()
-    columns = [name for name in PATHS[by] if name not in left_out]
+    columns = [one.name for one in shown.columns if one.shown and one.name not in left_out]
     means = replace(shown, frame=called)
     if steps is not None and by != "segment":
         means = replace(
@@ -384,12 +362,8 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
             totals={"step_ns": shown.totals["time_ns"] // steps},
             hidden_totals={"time_ns": shown.hidden_totals["time_ns"] // steps},
         )
-    titles = {
-        **{"count": "segments", "step_count": "segments per step"},
-        **{"step_ns": "time per step", "share": "of path"},
-        "start_ns": f"start in {'capture' if steps is None else 'step'}",
-    }
-    table = table_of(means, columns, dropped=dropped, titles=titles)
+    titles = {"start_ns": f"start in {'capture' if steps is None else 'step'}"}
+    table = table_of(means, columns, titles=titles)
     table = _without_launches(trace, table, "part")
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))
