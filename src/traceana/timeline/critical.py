@@ -13,6 +13,25 @@ import polars as pl
 from traceana.columns.distinct import Texts, Threads
 from traceana.columns.nesting import NONE, Ints, take, to_rows
 from traceana.result import Result, sums, with_share
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    KERNEL,
+    LONG,
+    MEAN,
+    MOMENT,
+    NUMBER,
+    PART,
+    PATH,
+    SHARE,
+    STEP,
+    TIME,
+    Column,
+    Columns,
+    completed,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.graph import (
     EVENT,
     HOST,
@@ -27,14 +46,14 @@ from traceana.timeline.graph import (
 )
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.timeline.threads import WAITING, HostTime
-from traceana.timeline.work import why_no_work, work
+from traceana.timeline.work import DEVICE, RANK, why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.trace.work import OUTSIDE, labels, layer_labels
+from traceana.vocabulary.option_words import CriticalBy
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.vocabulary.option_words import CriticalBy
 
 CLASSES: Final = pl.Enum(
     ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
@@ -51,21 +70,98 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "layer": ("layer", "class"),
     "operator": ("operator", "class"),
 }
-_SEGMENT: Final = (
-    *("step", "rank", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
-    *("device", "stream", "thread"),
+
+CLASS: Final = Column(
+    "class",
+    CATEGORY,
+    "`kernel`, `collective`, `copy`, `memset`; `launch`: from the return of the launching call to "
+    "the start of the work; `sync`: in a call that blocks, after the work it waits for has ended, "
+    "or without such work; `host`: other time of a thread; `gap`: idle time of the device between "
+    "dependent work",
 )
+OF_CLASS: Final = Column(
+    "part",
+    PART,
+    "of a `kernel` its category, of a `collective` its function, of a `copy` its direction; of "
+    "`host` time a runtime `call`, an `operator`, a `range`, or (null) none of them; of a `gap` "
+    "`stream` (work in order on a stream), `event`, or `not_recorded` where the reason or the "
+    "launch is not recorded; null for the other classes",
+)
+NAME: Final = Column("name", KERNEL, "the kernel or copy; null for the other classes")
+LAYER: Final = Column(
+    "layer", PATH, "layer of the work, of the work that was launched or waited, or of the thread"
+)
+OPERATOR: Final = Column("operator", LONG, "operator, likewise; an annotation where there is none")
+KEYS: Final = (CLASS, OF_CLASS, NAME, LAYER, OPERATOR)
+FIGURES: Final = (
+    Column(
+        "step_count",
+        MEAN,
+        "number of segments, mean per measured step; null without steps",
+        value=pl.col("count") / pl.col("steps"),
+        title="segments per step",
+    ),
+    Column(
+        "step_ns",
+        TIME,
+        "their time, mean per measured step, rounded down, which the screen shows; null without "
+        "steps",
+        value=pl.col("time_ns") // pl.col("steps"),
+        title="time per step",
+        scale=STEP,
+    ),
+    Column("count", COUNT, "number of segments of the measured steps", title="segments"),
+    Column("time_ns", TIME, "their time"),
+    Column("share", SHARE, "of all paths", title="of path"),
+    Column(
+        "step_median_ns",
+        TIME,
+        "median over the measured steps, rounded down; a step without such a segment counts as 0",
+        title="median step",
+        scale=STEP,
+    ),
+)
+
+
+def _with_figures(*keys: Column) -> Columns:
+    return laid_out((*keys, *FIGURES), hidden="step_median_ns", dropped="step_count count part")
+
+
+SEGMENTS: Final = laid_out(
+    (
+        Column("step", NUMBER, "number of the step"),
+        RANK,
+        Column("start_ns", MOMENT, "start of the segment", title="start (since first event)"),
+        Column("time_ns", TIME, "its duration"),
+        CLASS,
+        OF_CLASS,
+        Column("name", KERNEL, "the kernel or copy; of `launch`, `sync` and `host` the call"),
+        OPERATOR,
+        LAYER,
+        DEVICE,
+        Column("stream", NUMBER, "stream of the work"),
+        Column("thread", NUMBER, "thread of `launch`, `sync` and `host`"),
+    ),
+    hidden="device stream thread",
+    dropped="layer part operator",
+)
+COLUMNS: Final[dict[CriticalBy, Columns]] = {
+    "class": _with_figures(CLASS, OF_CLASS),
+    "kernel": _with_figures(CLASS, OF_CLASS, NAME),
+    "layer": _with_figures(LAYER, CLASS),
+    "operator": _with_figures(OPERATOR, CLASS),
+    "segment": SEGMENTS,
+}
+"""The columns of :func:`critical` by ``by``."""
 
 
 def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     """Return the time of the critical paths of the measured steps by key.
 
-    Columns: the keys of ``by`` (:data:`_KEYS`), ``count`` (of segments), ``time_ns`` (their sum
-    over the measured steps), ``step_count`` and ``step_ns`` (their means per measured step, time
-    rounded down; null without steps), ``step_median_ns`` (median over those steps, rounded down),
-    ``share`` of all paths. Most time first. With ``by="segment"`` one row per segment, in order,
-    with the columns :data:`_SEGMENT` of :func:`segments`.
+    The columns are those of :data:`COLUMNS`. Most time first. With ``by="segment"`` one row per
+    segment, in order.
     """
+    columns = COLUMNS[by]
     measured = measured_steps(trace)
     path = segments(trace)
     if trace.tables.steps.height:
@@ -80,15 +176,12 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     ).with_columns(pl.col("class").cast(pl.String))
     notes = _notes(trace, path, measured.notes)
     if by == "segment":
-        return Result(path.select(_SEGMENT), sums(path, "time_ns"), notes)
+        return Result(conformed(path, columns), sums(path, "time_ns"), notes, columns)
     steps = len(measured.rows) or path["step_row"].n_unique() or 1
     frame = _sums_by_key(_with_labels(path), list(_KEYS[by]), steps)
-    means = pl.col("count") / steps, pl.col("time_ns") // steps
-    frame = frame.with_columns(
-        pl.when(pl.lit(bool(measured.rows))).then(mean).alias(name)
-        for name, mean in zip(("step_count", "step_ns"), means, strict=True)
-    )
-    return Result(frame, sums(frame, "count", "time_ns"), notes)
+    frame = frame.with_columns(pl.lit(len(measured.rows) or None, pl.Int64).alias("steps"))
+    frame = conformed(completed(frame, columns), columns)
+    return Result(frame, sums(frame, "count", "time_ns"), notes, columns)
 
 
 @per_small_trace

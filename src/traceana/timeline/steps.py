@@ -19,6 +19,7 @@ from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
+from traceana.table import COUNT, FLAG, MOMENT, NUMBER, TIME, Column, conformed
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
@@ -29,6 +30,29 @@ if TYPE_CHECKING:
 
 RUN_AHEAD: Final = "times of single steps not exact: the script did not wait for each step"
 
+COLUMNS: Final = (
+    Column("step", NUMBER, "its number"),
+    Column("process", NUMBER, "the process that marked it"),
+    Column("start_ns", MOMENT, "when it began", title="start (since first event)"),
+    Column(
+        "wall_ns",
+        TIME,
+        "the step's time: from the end of the step before on the device to its own, or from its "
+        "marker",
+    ),
+    Column("host_ns", TIME, "its marker: how long the host takes"),
+    Column("calls", COUNT, "number of pieces of work that the step launched, whenever they ran"),
+    Column("work_ns", TIME, "their summed durations"),
+    Column(
+        "busy_ns",
+        TIME,
+        "union of all work inside the step's window, added up over the devices that it used",
+    ),
+    Column("devices", COUNT, "number of these devices"),
+    Column("warm_up", FLAG, "whether it is left out as warm-up"),
+    Column("complete", FLAG, "false where work that it launched was not recorded"),
+    Column("measured", FLAG, "whether averages per step include it"),
+)
 _PROCESS: Final = ("rank", "process")
 _MARKER: Final = ("number", "start", "duration", *_PROCESS)
 
@@ -223,14 +247,9 @@ def span_of(numbers: list[int]) -> str:
 
 @per_trace
 def steps(trace: Trace) -> Result:
-    """Return one row per step of each process.
+    """Return one row per step of each process, with the columns :data:`COLUMNS`.
 
-    Columns: ``step`` (its number), ``process``, ``start_ns``, ``wall_ns`` (the step's time,
-    :func:`step_windows`), ``host_ns`` (its marker: how long the host takes), ``calls`` and
-    ``work_ns`` (number and summed durations of the work that the step launched, whenever it ran),
-    ``busy_ns`` (union of all work inside the step's window, added up over the devices that the
-    step used), ``devices`` (how many those are), ``warm_up``, ``complete`` (false where work that
-    it launched was not recorded), and ``measured`` (whether averages include it).
+    ``wall_ns`` is the length of :func:`step_windows`.
     """
     activities = work(trace, "step", *PER_DEVICE, "start", "duration")
     launched = (
@@ -267,11 +286,13 @@ def steps(trace: Trace) -> Result:
             pl.col("row").is_in(measured.rows).alias("measured"),
         )
     )
+    frame = conformed(frame, COLUMNS)
     if frame.is_empty():
         repeating = candidates(trace.tables.ranges)
         none = "no steps: the trace has no step markers"
-        return Result(frame, {}, (f"{none}; repeating ranges: {repeating}" if repeating else none,))
-    return Result(frame, {}, measured.notes)
+        note = f"{none}; repeating ranges: {repeating}" if repeating else none
+        return Result(frame, {}, (note,), COLUMNS)
+    return Result(frame, {}, measured.notes, COLUMNS)
 
 
 class StepTime(msgspec.Struct, frozen=True):

@@ -33,6 +33,18 @@ from traceana.settings import (
     RUN_TO_RUN_KERNELS,
     RUN_TO_RUN_PAGEABLE,
 )
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    NUMBER,
+    SHARE,
+    STEP,
+    TEXT,
+    TIME,
+    Column,
+    laid_out,
+    schema_of,
+)
 from traceana.timeline.copies import copies
 from traceana.timeline.graph import Graph, graphs
 from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of, step_time
@@ -48,6 +60,122 @@ from traceana.whatif.scenario import NAMED, Scenario, scenario
 if TYPE_CHECKING:
     from traceana.whatif.scenario import Change
 
+_MEDIAN, _MEAN = "median step", "mean step"
+"""Two statistics: a batch that is late in every fourth step is in the mean alone."""
+_PREDICTED, _SAVING = "predicted", "saving"
+COLUMNS: Final = laid_out(
+    (
+        Column("scenario", TEXT, "its text or name"),
+        Column(
+            "predicted_ns",
+            TIME,
+            "`unprofiled_ns` after the change",
+            scale=_PREDICTED,
+            group=_MEDIAN,
+        ),
+        Column(
+            "low_ns",
+            TIME,
+            "lower end of its interval (`meta.settings.prediction_level`): from the factors' own "
+            "intervals, the variation of the steps and that from run to run by kind of work, "
+            "`change_error`, and the profiler's cost",
+            title="from",
+            scale=_PREDICTED,
+            group=_MEDIAN,
+        ),
+        Column("high_ns", TIME, "upper end", title="to", scale=_PREDICTED, group=_MEDIAN),
+        Column(
+            "relative",
+            SHARE,
+            "change of `predicted_ns` over `unprofiled_ns`",
+            title="change",
+            group=_MEDIAN,
+            signed=True,
+        ),
+        Column(
+            "saving_ns",
+            TIME,
+            "what a step gets shorter, mean over the measured steps ([What-if](whatif.md)), so not "
+            "the difference of the medians; 0 at least, the mean step at most",
+            scale=_SAVING,
+            group=_MEAN,
+        ),
+        Column("saving_share", SHARE, "of `mean_ns`", title="share", group=_MEAN),
+        Column(
+            "at_most_ns",
+            TIME,
+            "what changed in a step, of all processes, summed as if nothing overlapped, less what "
+            "it takes after the change; below 0 where it takes longer",
+            title="removed",
+            scale=_SAVING,
+            group="work",
+        ),
+        Column(
+            "limit",
+            CATEGORY,
+            "what takes most of the critical path after the change",
+            title="mostly",
+            group="critical path",
+        ),
+        Column(
+            "limit_share", SHARE, "its share of that path", title="share", group="critical path"
+        ),
+        Column(
+            "step_ns",
+            TIME,
+            "median time of the measured steps as recorded, of several processes the longest of "
+            "each",
+            title="per step",
+            scale=STEP,
+        ),
+        Column(
+            "unprofiled_ns",
+            TIME,
+            "`step_ns` without the profiler, as recorded where its cost is not known ([Without the "
+            "profiler](whatif.md#without-the-profiler)); all other figures are of it",
+        ),
+        Column(
+            "mean_ns",
+            TIME,
+            "mean of the steps that savings are of, without the profiler "
+            "([What-if](whatif.md#saving-and-interval))",
+            scale="one call",
+        ),
+        Column(
+            "saving_low_ns",
+            TIME,
+            "lower end of the interval of `saving_ns` (`meta.settings.prediction_level`)",
+        ),
+        Column("saving_high_ns", TIME, "upper end"),
+    ),
+    hidden="step_ns unprofiled_ns mean_ns saving_low_ns saving_high_ns",
+    dropped="limit_share at_most_ns limit saving_share",
+)
+"""The columns of :func:`whatif`."""
+PATH: Final = (
+    Column("scenario", TEXT, "the scenario; null: as recorded"),
+    Column("of", CATEGORY, "a class of work, `host`, `launch`, `sync` or `gap`"),
+    Column("time_ns", TIME, "its time on the critical path, mean over the measured steps"),
+)
+"""The columns of the critical path of :class:`Prediction`."""
+CURVE: Final = (
+    COLUMNS[0],
+    Column("factor", NUMBER, "what all factors of the scenario are replaced by", type=pl.Float64),
+    Column(
+        "predicted_ns",
+        TIME,
+        "the median step, without the profiler; what the scenario removes is removed at 0",
+        scale=_PREDICTED,
+    ),
+)
+"""The columns of :func:`curves`."""
+REPLAY: Final = (
+    Column("events", COUNT, "device work and moments of host threads"),
+    Column("measured_ns", TIME, "summed windows of all steps as recorded"),
+    Column("replayed_ns", TIME, "the same as replayed"),
+    Column("largest_error_ns", TIME, "largest difference of the end of any event"),
+)
+"""The fields of :class:`Replay`."""
 FACTORS: Final = tuple(tenth / 10 for tenth in range(11))
 """The factors of a curve."""
 _HEAVIEST: Final = 4
@@ -233,8 +361,7 @@ class BoundScenario(msgspec.Struct, frozen=True):
 class Prediction(NamedTuple):
     """The ``table`` of :func:`whatif`, and the critical ``path`` by what its time is of.
 
-    ``path`` has ``scenario`` (null: as recorded), ``of`` (a class of work, ``host``, ``launch``,
-    ``sync`` or ``gap``) and ``time_ns``, the mean over the measured steps; most time first.
+    ``path`` has the columns :data:`PATH`; most time first.
     """
 
     table: Result
@@ -244,28 +371,7 @@ class Prediction(NamedTuple):
 def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     """Return one row per scenario, in their order, and their critical paths.
 
-    ``scenario``
-        Its name.
-    ``step_ns``
-        Median time of the measured steps as recorded, of several processes the longest of each.
-    ``unprofiled_ns``
-        The same without the profiler (:mod:`traceana.whatif.profiler`), as far as its cost is
-        known. All other figures are of the program without it.
-    ``mean_ns``
-        Mean of the same, of the steps of :class:`Saving`.
-    ``predicted_ns``, ``low_ns``, ``high_ns``
-        The median after the change, and its interval (``prediction_level``): from the factors' own
-        intervals, the variation of the steps and that from run to run by kind of work,
-        ``change_error``, and the profiler's cost.
-    ``relative``
-        Predicted change over ``unprofiled_ns``.
-    ``saving_ns``, ``saving_low_ns``, ``saving_high_ns``, ``saving_share``
-        :class:`Saving`: the mean over the steps, so not the difference of the medians.
-    ``at_most_ns``
-        What the step would save if nothing that changes overlapped: the summed time of what the
-        scenario changes, less what it takes after the change.
-    ``limit``, ``limit_share``
-        What takes most of the critical path after the change, and its share of it.
+    The columns are :data:`COLUMNS`. Savings are those of :class:`Saving`.
     """
     category = labels(model.trace.whole.tables, "category")["category"]
     steps = max(len(_step_times(model, None)), 1)
@@ -299,8 +405,9 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
                 "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
         )
-    frame = _scaled(model, pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
-    return Prediction(Result(frame, {}, _notes(model, scenarios)), _scaled(model, pl.concat(paths)))
+    frame = _scaled(model, pl.DataFrame(rows, schema=schema_of(COLUMNS), orient="row"))
+    table = Result(frame, {}, _notes(model, scenarios), COLUMNS)
+    return Prediction(table, _scaled(model, pl.concat(paths)))
 
 
 def _scaled(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
@@ -416,8 +523,8 @@ def _mean(times: Mapping[int | None, int]) -> float:
 
 
 def curves(model: Model, scenarios: Sequence[BoundScenario]) -> pl.DataFrame:
-    """Return ``scenario``, ``factor`` and ``predicted_ns``: the median step of each scenario with
-    all its factors replaced by 0, 0.1, … 1; what it removes is removed at 0."""
+    """Return the median step of each scenario with all its factors replaced by 0, 0.1, … 1, with
+    the columns :data:`CURVE`."""
     rows = []
     for bound in scenarios:
         for factor in FACTORS:
@@ -431,8 +538,7 @@ def curves(model: Model, scenarios: Sequence[BoundScenario]) -> pl.DataFrame:
             outcome = _outcome(model, changes, bound.selections, 0.5)
             median = _median(_step_times(model, outcome))
             rows.append((bound.scenario.name, factor, round(median)))
-    schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
-    return _scaled(model, pl.DataFrame(rows, schema=schema, orient="row"))
+    return _scaled(model, pl.DataFrame(rows, schema=schema_of(CURVE), orient="row"))
 
 
 def usual(model: Model) -> list[BoundScenario]:
@@ -453,25 +559,6 @@ def usual(model: Model) -> list[BoundScenario]:
         with suppress(NoSuchSelectionError):
             scenarios.append(BoundScenario.of(model, text))
     return scenarios
-
-
-_SCHEMA: Final = {
-    "scenario": pl.String,
-    "step_ns": pl.Int64,
-    "unprofiled_ns": pl.Int64,
-    "mean_ns": pl.Int64,
-    "predicted_ns": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-    "relative": pl.Float64,
-    "saving_ns": pl.Int64,
-    "saving_low_ns": pl.Int64,
-    "saving_high_ns": pl.Int64,
-    "saving_share": pl.Float64,
-    "at_most_ns": pl.Int64,
-    "limit": pl.String,
-    "limit_share": pl.Float64,
-}
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -679,7 +766,7 @@ def _path_of_scenario(
     ):
         times += path_times(model.trace, category, graph, change, ended, windows[0], rows)
     parts = [(scenario, kind, round(time / steps)) for kind, time in times.most_common()]
-    schema = {"scenario": pl.String, "of": pl.String, "time_ns": pl.Int64}
+    schema = schema_of(PATH)
     return pl.DataFrame(parts, schema=schema, orient="row")
 
 

@@ -36,6 +36,7 @@ from traceana.report.pages.single_table import (
     data_of,
     hidden_of,
     outside_text,
+    ranked,
     source_of,
     window_text,
     without_unknown,
@@ -515,26 +516,14 @@ def _kernels(basis: Basis) -> list[Block]:
     ]
 
 
-_PHASES_DROPPED: Final = ("requests", "work_ns", "arithmetic_intensity", "flops", "idle_cause")
-"""Columns of phases that a narrow terminal leaves out, in this order."""
-
-
 def _phases(trace: Trace) -> list[Block]:
     """Return the iterations of a server by phase; empty where the steps are none."""
     if not (found := by_phase(trace)):
         return []
-    frame = found["phases"].frame
-    names = (
-        *("phase", "iterations", "requests", "tokens", "wall_ns"),
-        *("work_ns", "tokens_per_s", "flops", "arithmetic_intensity", "idle_ns", "idle_cause"),
-    )
-    titles = {
-        **{"phase": "Phases, means per iteration", "wall_ns": "time", "work_ns": "work"},
-        **{"flops": "counted"},
-        **{"idle_ns": "idle", "idle_cause": "mostly"},
-    }
-    columns = columns_of(frame, names, titles=titles)
-    return [Table(frame, columns, dropped=_PHASES_DROPPED, layout="compact")]
+    phases = found["phases"]
+    shown = [column.name for column in phases.columns if column.shown]
+    columns = columns_of(phases.frame, shown, declarations=phases.columns)
+    return [Table(phases.frame, columns, dropped=ranked(columns), layout="compact")]
 
 
 def _transfers(basis: Basis) -> list[Block]:
