@@ -49,7 +49,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return the kernels with their classes, and the launching ``operator``."""
     labels = (column.name for column in COLUMNS if column.name not in NOT_IN_ACTIVITIES)
-    rows = work(trace, *labels, "episode", "scope", "op")
+    rows = work(trace, *labels, "episode", "scope", "op", "class", "rule", "context_rule")
     texts = pl.col(pl.Categorical).cast(pl.String)
     kernels = rows.filter(kind="kernel").with_columns(texts).drop("direction")
     return kernels.rename({"kernel_direction": "direction"})
