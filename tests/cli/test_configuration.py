@@ -38,7 +38,7 @@ def test_the_command_line_comes_first_then_environment_project_and_user(
     assert json.loads(run("kernels", bundle).stdout)
     monkeypatch.setenv("TRACEANA_FORMAT", "csv")
     assert run("kernels", bundle).stdout.startswith("name,category")
-    assert run("kernels", bundle, "-f", "tsv").stdout.startswith("name\tcalls")
+    assert run("kernels", bundle, "-f", "tsv").stdout.startswith("name\tcategory")
 
 
 def test_the_suffix_of_an_output_wins_over_a_configured_format(

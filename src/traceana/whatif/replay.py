@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
-from traceana.columns.nesting import NONE, Ints, from_rows, timeline
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, timeline
 from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph, critical_edges
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def replayed_together(
     """
     results: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2] * len(graphs)
     replays = [
-        _replay(graph, lag, duration, nodes)
-        for graph, lag, duration, nodes in zip(graphs, lags, durations, meetings.nodes, strict=True)
+        _replay(order, lag, duration)
+        for order, lag, duration in zip(meetings.orders, lags, durations, strict=True)
     ]
     waiting: dict[int, tuple[int, int]] = {}
     arrived: dict[int, list[int]] = {}
@@ -81,43 +81,83 @@ def replayed_together(
     return results
 
 
-def _replay(graph: Graph, lag: Ints, duration: Ints, meeting_nodes: Ints) -> _Replay:
-    """Replay ``graph``, with stops at the nodes ``meeting_nodes``, which are in order."""
-    edges = graph.edges
-    count = len(graph.at)
-    first = np.searchsorted(edges.target, np.arange(count + 1))
-    first_edge = first[:-1]
-    has_edges = np.diff(first) > 0
-    # One more node, which is over at 0, stands for the edge of those that have none.
-    source = np.full(count, count, dtype=np.int64)
-    first_lag = graph.at.copy()
-    source[has_edges] = edges.source[first_edge[has_edges]]
-    first_lag[has_edges] = lag[first_edge[has_edges]]
-    ordered_nodes = np.union1d(np.flatnonzero(np.diff(first) > 1), meeting_nodes)
-    others = np.ones(len(edges.source), dtype=np.bool_)
-    others[first_edge[has_edges]] = False
-    other_source, other_lag = edges.source[others].tolist(), lag[others].tolist()
-    last_edges = np.cumsum(np.maximum(np.diff(first) - 1, 0))[ordered_nodes].tolist()
+class ReplayOrder(msgspec.Struct, frozen=True):
+    """What every replay of a graph walks along, whatever the lags and durations.
+
+    A node without edges happens when it did: its source is one more node, over at 0, and its lag
+    the time ``at``. ``first_edge`` are the edges to the nodes that have some (``has_edges``),
+    ``sources`` the nodes that these first edges begin at. ``ordered`` are the nodes with further
+    edges, or at which ranks meet; up to each of them all edges before ``last_edges`` of the
+    ``other_edges``, which begin at ``other_sources``, are of nodes so far.
+    """
+
+    at: Ints
+    has_edges: Flags
+    first_edge: Ints
+    sources: list[int]
+    other_edges: Ints
+    other_sources: list[int]
+    ordered: list[int]
+    last_edges: list[int]
+    meetings: frozenset[int]
+
+    @classmethod
+    def of(cls, graph: Graph, meeting_nodes: Ints) -> ReplayOrder:
+        """Return the order of ``graph``, whose ranks meet at the sorted ``meeting_nodes``."""
+        edges, count = graph.edges, len(graph.at)
+        first = np.searchsorted(edges.target, np.arange(count + 1))
+        has_edges = np.diff(first) > 0
+        first_edge = first[:-1][has_edges]
+        sources = np.full(count, count, dtype=np.int64)
+        sources[has_edges] = edges.source[first_edge]
+        is_other = np.ones(len(edges.source), dtype=np.bool_)
+        is_other[first_edge] = False
+        others = np.flatnonzero(is_other)
+        ordered = np.union1d(np.flatnonzero(np.diff(first) > 1), meeting_nodes)
+        last_edges = np.cumsum(np.maximum(np.diff(first) - 1, 0))[ordered]
+        return cls(
+            graph.at,
+            has_edges,
+            first_edge,
+            sources.tolist(),
+            others,
+            edges.source[others].tolist(),
+            [*ordered.tolist(), count],
+            [*last_edges.tolist(), 0],
+            frozenset(meeting_nodes.tolist()),
+        )
+
+
+def _replay(order: ReplayOrder, lag: Ints, duration: Ints) -> _Replay:
+    """Replay a graph along ``order``, with stops where its ranks meet."""
+    count = len(order.at)
+    first_lag = order.at.copy()
+    first_lag[order.has_edges] = lag[order.first_edge]
+    sources, lengths = order.sources, duration.copy()
+    after_source = (first_lag + duration).tolist()
+    lag_of_ordered = first_lag[order.ordered[:-1]].tolist()
+    length_of_ordered = duration[order.ordered[:-1]].tolist()
+    other_sources, other_lags = order.other_sources, lag[order.other_edges].tolist()
     ended = [0] * (count + 1)
-    sources, lags, lengths = source.tolist(), first_lag.tolist(), duration.tolist()
-    meetings = set(meeting_nodes.tolist())
     done, edge = 0, 0
-    for node, end in zip([*ordered_nodes.tolist(), count], [*last_edges, 0], strict=True):
+    for place, (node, last_edge) in enumerate(zip(order.ordered, order.last_edges, strict=True)):
         for simple in range(done, node):
-            ended[simple] = ended[sources[simple]] + lags[simple] + lengths[simple]
+            ended[simple] = ended[sources[simple]] + after_source[simple]
         if node == count:
             break
-        begin = ended[sources[node]] + lags[node]
-        while edge < end:
-            other = ended[other_source[edge]] + other_lag[edge]
+        begin = ended[sources[node]] + lag_of_ordered[place]
+        while edge < last_edge:
+            other = ended[other_sources[edge]] + other_lags[edge]
             if other > begin:
                 begin = other
             edge += 1
-        if node in meetings:
-            lengths[node] = (yield node, begin) - begin
-        ended[node] = begin + lengths[node]
+        end = begin + length_of_ordered[place]
+        if node in order.meetings:
+            end = yield node, begin
+            lengths[node] = end - begin
+        ended[node] = end
         done = node + 1
-    return np.array(ended[:count], dtype=np.int64), np.array(lengths, dtype=np.int64)
+    return np.array(ended[:count], dtype=np.int64), lengths
 
 
 def step_windows(graph: Graph, over: Ints, duration: Ints) -> tuple[Ints, Ints]:
@@ -243,12 +283,14 @@ class Meetings(msgspec.Struct, frozen=True):
     """The collectives that are matched across graphs.
 
     ``nodes`` are the matched nodes of each graph, in order; ``number`` is the number of the
-    collective by node, -1 for others; ``ranks`` is how many graphs have the collective.
+    collective by node, -1 for others; ``ranks`` is how many graphs have the collective. ``orders``
+    are those in which the graphs are replayed.
     """
 
     nodes: list[Ints]
     number: list[Ints]
     ranks: list[int]
+    orders: list[ReplayOrder]
 
     @classmethod
     def of(cls, trace: Trace, graphs: Sequence[Graph]) -> Meetings:
@@ -256,7 +298,8 @@ class Meetings(msgspec.Struct, frozen=True):
         numbers = [np.full(len(graph.at), NONE, dtype=np.int64) for graph in graphs]
         nodes = [np.zeros(0, dtype=np.int64) for _ in graphs]
         if len(graphs) < 2:
-            return cls(nodes, numbers, [])
+            orders = [ReplayOrder.of(*pair) for pair in zip(graphs, nodes, strict=True)]
+            return cls(nodes, numbers, [], orders)
         occurrence = _collective_numbers(trace)
         members: dict[int, list[tuple[int, int]]] = {}
         for process, graph in enumerate(graphs):
@@ -272,7 +315,9 @@ class Meetings(msgspec.Struct, frozen=True):
             for process, node in nodes_of_meeting:
                 numbers[process][node] = len(ranks)
             ranks.append(len(nodes_of_meeting))
-        return cls([np.flatnonzero(number != NONE) for number in numbers], numbers, ranks)
+        nodes = [np.flatnonzero(number != NONE) for number in numbers]
+        orders = [ReplayOrder.of(*pair) for pair in zip(graphs, nodes, strict=True)]
+        return cls(nodes, numbers, ranks, orders)
 
 
 def _collective_numbers(trace: Trace) -> Ints:
