@@ -146,9 +146,7 @@ def _ran(trace: Trace) -> pl.DataFrame:
     if trace.is_summary:
         by_name = summaries.kernels(trace)
     else:
-        launches = kernels_of(trace, *SOURCE, "duration")
-        by_name = aggregated(launches, keys, COLUMNS)
-        by_name = by_name.join(launches.select(SOURCE).unique(keys), on=keys, nulls_equal=True)
+        by_name = aggregated(kernels_of(trace, *SOURCE, "duration"), SOURCE, COLUMNS)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
     by_name = with_measured_rates(by_name, trace)
     return (

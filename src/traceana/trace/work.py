@@ -30,7 +30,7 @@ from traceana.table import (
     TIME,
     Column,
 )
-from traceana.trace.schema import LABEL
+from traceana.trace.schema import LABEL, Direction
 from traceana.trace.tables import Tables
 from traceana.trace.taxonomy import (
     AUTOTUNE,
@@ -128,6 +128,8 @@ _OF_CLASS: Final = (
     *("category", "part", "kernel_direction", "rule", "context_rule"),
     *(column.name for column in _CLASS),
 )
+_PASS_OF_DIRECTION: Final = pl.Series(Direction.categories, dtype=PASSES)
+_UNKNOWN: Final = pl.Series(dtype=pl.Boolean)
 _OF_LAYER: Final = ("layer_path", "layer_type", "role")
 
 
@@ -140,9 +142,14 @@ def labelled_work(tables: Tables) -> pl.DataFrame:
 
 def work(tables: Tables, *names: str) -> pl.DataFrame:
     """Return the work in the order of activities, with the columns ``names`` of :func:`labels`."""
-    is_work = tables.activities["kind"] != "sync"
+    is_work: pl.Series | None = tables.derived.get("is_work", _UNKNOWN)
+    if is_work is _UNKNOWN:
+        is_work = tables.activities["kind"] != "sync"
+        # None: all activities are work.
+        is_work = None if is_work.all() else is_work
+        tables.derived["is_work"] = is_work
     rows = labels(tables, *names)
-    return rows if is_work.all() else rows.filter(is_work)
+    return rows if is_work is None else rows.filter(is_work)
 
 
 def labels(tables: Tables, *names: str) -> pl.DataFrame:
@@ -170,7 +177,11 @@ def labels(tables: Tables, *names: str) -> pl.DataFrame:
             if name == "layer_path":
                 column = column.fill_null(OUTSIDE)
         elif name == "pass":
-            column = passes(labels(tables, "category", "kernel_direction", "direction"))
+            rows, classes = _classes(tables)
+            gradient = classes["gradient"].gather(rows)
+            # Both are small numbers: to cast a million texts takes ten times as long.
+            direction = _PASS_OF_DIRECTION.gather(activities["direction"].to_physical())
+            column = gradient.zip_with(gradient.is_not_null(), direction)
         else:
             column = activities[name]
         columns.append(column.alias(name))
@@ -277,6 +288,7 @@ def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:
         (numbers,) = numbered(sources)
         distinct = labels_of(sources[first_rows(numbers)], tables)
         rows = pl.Series(numbers.astype("uint32"))
+        distinct = distinct.with_columns(_gradient().cast(PASSES).alias("gradient"))
         classes = rows, distinct.with_columns(pl.col(pl.String).cast(LABEL))
         tables.derived["classes"] = classes
     return classes
@@ -284,8 +296,14 @@ def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:
 
 def passes(rows: pl.DataFrame) -> pl.Series:
     """Return the pass of each of ``rows``: of convolutions and products the gradient's own."""
-    gradient = rows["kernel_direction"].is_in(["dgrad", "wgrad"]) & rows["category"].is_in(
-        ["conv", "gemm"]
-    )
-    own = rows["kernel_direction"].cast(pl.String)
-    return own.zip_with(gradient.fill_null(False), rows["direction"].cast(pl.String)).cast(PASSES)
+    return rows.select(
+        pl.coalesce(_gradient(), pl.col("direction").cast(pl.String)).cast(PASSES)
+    ).to_series()
+
+
+@cache
+def _gradient() -> pl.Expr:
+    """Return the gradient that a class computes, ``dgrad`` or ``wgrad``, else null."""
+    direction, category = pl.col("kernel_direction"), pl.col("category")
+    computes = direction.is_in(["dgrad", "wgrad"]) & category.is_in(["conv", "gemm"])
+    return pl.when(computes).then(direction.cast(pl.String))
