@@ -282,6 +282,7 @@ COMMANDS: Final = {
             example="traceana ranks job/",
             function="traceana.report.pages.ranks:ranks",
             of="traceana",
+            columns="job.ranks:COLUMNS",
             own=True,
         ),
         Command(
