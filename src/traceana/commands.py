@@ -294,6 +294,8 @@ COMMANDS: Final = {
             example="traceana diff before.json.gz after.json.gz --fail-if-slower 3%",
             function="traceana.report.pages.diff:diff",
             of="traceana",
+            columns="comparison.diff:PAIRS comparison.columns:FIGURES comparison.diff:RATES "
+            "comparison.columns:KEYS comparison.diff:COPIES",
             options=(Option("by", DiffBy, "One row per layer, class … of both runs."),),
             own=True,
         ),

@@ -33,7 +33,7 @@ from traceana.readers.ranks import spans
 from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.page import Axis, Block, Chart, Facts, Marks, Notes, Page, Table
-from traceana.report.pages.single_table import columns_of, data_of, notes_of, ranked, table_of
+from traceana.report.pages.single_table import data_of, notes_of, ranked, table_of, with_values
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import STRAGGLER_SHARE
@@ -181,7 +181,7 @@ def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
         "time_ns", *keys, descending=[True, *[False] * len(keys)], nulls_last=True
     )
     frame = conformed(frame, BY_DESCRIPTION)
-    columns = columns_of(frame, frame.columns, declarations=BY_DESCRIPTION)
+    columns = with_values(frame, BY_DESCRIPTION)
     return (Table(frame, columns, dropped=ranked(BY_DESCRIPTION)),)
 
 

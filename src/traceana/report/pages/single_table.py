@@ -219,6 +219,17 @@ def columns_of(
     return tuple(columns)
 
 
+def with_values(
+    frame: pl.DataFrame, columns: Iterable[Column], totals: Mapping[str, int] | None = None
+) -> tuple[Column, ...]:
+    """Return those of ``columns`` that a page shows and that have values in ``frame``."""
+    return tuple(
+        column
+        for column in columns
+        if column.shown and has_values(frame[column.name], column, (totals or {}).get(column.name))
+    )
+
+
 def column(name: str, title: str | None = None) -> Column:
     """Return the column ``name``, with ``title`` if given."""
     return declared(name) if title is None else replace(declared(name), title=title)
