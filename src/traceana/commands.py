@@ -308,6 +308,9 @@ COMMANDS: Final = {
             example="traceana compare pytorch.json.gz jax.xplane.pb --by layer",
             function="traceana.report.pages.compare:compare",
             of="traceana",
+            columns="comparison.run_columns:SUMMARY comparison.columns:KEYS "
+            "comparison.run_columns:EPILOGUE comparison.run_columns:LAYERS "
+            "comparison.run_columns:COPIES",
             options=(Option("by", CompareBy, "One row per run and layer, class …."),),
             own=True,
         ),
