@@ -323,6 +323,10 @@ COMMANDS: Final = {
             "by kernel. transfers: copies. ratio: relative speed by network.",
             example="traceana study batch runs/",
             own=True,
+            columns="study.step_times:BATCH study.step_times:RATIO study.step_times:SCALING "
+            "study.trace_tables:FRAMEWORKS study.trace_tables:EPILOGUES study.trace_tables:SGEMM "
+            "study.trace_tables:TRANSFERS study.timed_convolutions:BY_BATCH "
+            "study.timed_convolutions:BY_LAYER",
         ),
         Command(
             name="classify",
