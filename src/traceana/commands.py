@@ -99,6 +99,7 @@ COMMANDS: Final = {
             example="traceana advise trace.json.gz --rule data_loading",
             function="traceana.report.pages.advise:advise",
             of="trace",
+            columns="advise.columns:FINDINGS",
             own=True,
         ),
         Command(

@@ -27,7 +27,7 @@ from traceana.analyze.classes import Line, condensed
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import DIRECTIONS
 from traceana.report import display_names, numbers
-from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Rows, Table
+from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.pages.advise import finding_rows, findings_of
 from traceana.report.pages.overview import Basis, Overview, by_phase, overview
 from traceana.report.pages.single_table import (
@@ -108,7 +108,7 @@ def report(
 def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     data = data_of(rows, source_of(trace), whole.sections)
     findings = whole.advice.findings[:MOST_FINDINGS]
-    sections = {**data.sections, "findings": Rows(*finding_rows(findings, trace))}
+    sections = {**data.sections, "findings": finding_rows(findings, trace)}
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
     known = whole.facts
     form = display_names.recorded_by(known["format"], known["producer"])
