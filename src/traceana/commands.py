@@ -217,6 +217,7 @@ COMMANDS: Final = {
             example="traceana idle trace.json.gz --by operator",
             function="traceana.report.pages.idle:idle",
             of="trace",
+            columns="timeline.idle:KEYS timeline.idle:COLUMNS",
             options=(
                 Option(
                     "by",
@@ -235,6 +236,7 @@ COMMANDS: Final = {
             example="traceana critical trace.json.gz --by layer",
             function="traceana.report.pages.idle:critical",
             of="trace",
+            columns="timeline.critical:KEYS timeline.critical:FIGURES",
             options=(Option("by", CriticalBy, "One row per class, …; segment: in time order."),),
         ),
         Command(
@@ -245,6 +247,7 @@ COMMANDS: Final = {
             example="traceana whatif trace.json.gz --scenario 'conv x 0.5'",
             function="traceana.report.pages.whatif:whatif",
             of="trace",
+            columns="whatif.whatif:COLUMNS",
             options=(
                 Option(
                     "scenario",
@@ -265,6 +268,7 @@ COMMANDS: Final = {
             example="traceana memory trace.json.gz --by layer",
             function="traceana.report.pages.memory:memory",
             of="trace",
+            columns="analyze.memory:DEVICES",
             options=(
                 Option(
                     "by",

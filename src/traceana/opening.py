@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -22,8 +22,8 @@ from traceana.trace import Trace
 if TYPE_CHECKING:
     from traceana.enrich import Reference
     from traceana.enrich.layers.generated_code import Code, Graph
+    from traceana.readers.inputs import Input
     from traceana.runs.layer_manifest import Manifest
-    from traceana.runs.run_files import Timing
 
 
 def open_trace(
@@ -70,65 +70,24 @@ def open_trace(
     from traceana.readers.inputs import Kind, resolve
 
     manifest = None if model is None else _manifest_of(model)
-    if not isinstance(path, str | os.PathLike | Sequence):
-        raise TypeError(f"open() takes the path of a trace, or a list of paths, not {path!r}")
-    sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
-    if not sources:
-        raise NotFoundError("no input: give a trace, or the files of one run's ranks")
-    (source, *others) = sources
-    found = None if others else resolve(source)
-    bundle = found is not None and found.kind is Kind.BUNDLE
+    sources = _paths(path)
+    source = sources[0]
+    found = resolve(source) if len(sources) == 1 else None
+    is_bundle = found is not None and found.kind is Kind.BUNDLE
     other = None if capture is None else _reference(Path(capture), progress)
-    if inductor_cache is None:
-        code = _code_beside(source)
-    elif bundle:
+    if is_bundle and inductor_cache is not None:
         raise UsageError(
             f"{source}: a saved bundle keeps its layers; give --inductor-cache with the trace"
         )
-    else:
-        code = _code_in(Path(inductor_cache))
-    read_one = partial(_read, step_marker=step_marker, other=other, code=code)
-    timeline = partial(_timeline, step_marker=step_marker, other=other, code=code)
-    if found is not None and found.kind is not Kind.FOLDER and len(found.files) == 1:
-        trace = read_one(found.files[0], progress)
-    else:
-        from traceana.readers.ranks import read_folder, read_ranks
-
-        if found is None:
-            trace = read_ranks(str(source.parent), sources, timeline, progress)
-        elif found.kind is Kind.FOLDER:
-            trace = read_folder(found, timeline, progress)
-        else:
-            trace = read_ranks(str(source), found.files, timeline, progress)
+    code = _code_beside(source) if inductor_cache is None else _code_in(Path(inductor_cache))
+    read = partial(_read, step_marker=step_marker, other=other, code=code)
+    trace = _read_all(sources, found, read, progress)
     if inductor_cache is not None and trace.tables.graph_calls.is_empty():
-        from traceana.enrich import replays_graphs
+        raise _code_without_calls(trace, source, inductor_cache)
+    # A bundle has its classes.
+    if rules is not None or not is_bundle:
+        trace = _classified(trace, None if rules is None else Path(rules), progress)
 
-        if replays_graphs(trace):
-            raise UsageError(
-                f"{source}: its compiled code ran as CUDA graphs, without recorded calls; give "
-                "a recording of the capture, or of a run without mode='reduce-overhead' (--capture)"
-            )
-        raise UsageError(
-            f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
-            "the TORCHINDUCTOR_CACHE_DIR of the recorded process"
-        )
-    if rules is not None or not bundle:
-        from traceana.enrich import with_classes
-        from traceana.enrich.classify import rules_in_use
-
-        enter(progress, "classifying")
-        used = rules_in_use(None if rules is None else Path(rules))
-        trace = with_classes(trace, used)
-        if used is not None and used.operators:
-            trace = trace.with_meta(operator_rules=used.operators)
-    if bundle or others or source.is_dir():
-        trace = trace.with_meta(opened=tuple(as_unicode(str(one)) for one in sources))
-    if not bundle and (timing := _timing(source if source.is_dir() else source.parent)):
-        without, with_it = timing.without_profiler, timing.with_profiler
-        trace = trace.with_meta(
-            steps_run_ahead=with_it is not None and not with_it.synchronized,
-            unprofiled_step_ns=None if without is None else without.step_ns,
-        )
     given = {
         "--model": model if isinstance(model, str | os.PathLike) else None,
         "--step-marker": step_marker,
@@ -138,8 +97,12 @@ def open_trace(
         "--capture": capture,
         "--inductor-cache": inductor_cache,
     }
-    words = ((name, as_unicode(str(one))) for name, one in given.items() if one is not None)
+    words = ((name, as_unicode(str(value))) for name, value in given.items() if value is not None)
     trace = trace.with_meta(opened_with=tuple(chain.from_iterable(words)))
+    if is_bundle or len(sources) > 1 or source.is_dir():
+        trace = trace.with_meta(opened=tuple(as_unicode(str(source)) for source in sources))
+    if not is_bundle:
+        trace = _with_timing(trace, source if source.is_dir() else source.parent)
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
 
@@ -156,6 +119,123 @@ def open_trace(
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 
+def _paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    if isinstance(path, str | os.PathLike):
+        return [Path(path)]
+    if not isinstance(path, Sequence):
+        raise TypeError(f"open() takes the path of a trace, or a list of paths, not {path!r}")
+    if not path:
+        raise NotFoundError("no input: give a trace, or the files of one run's ranks")
+    return [Path(file) for file in path]
+
+
+def _read_all(
+    sources: Sequence[Path], found: Input | None, read: Callable[..., Trace], progress: Progress
+) -> Trace:
+    """Return the Trace of one file, or of the ranks' files; ``found`` are the files of a source."""
+    from traceana.readers.inputs import Kind
+
+    if found is not None and found.kind is not Kind.FOLDER and len(found.files) == 1:
+        return read(found.files[0], progress)
+    from traceana.readers.ranks import read_folder, read_ranks
+
+    source = sources[0]
+    read_rank = partial(read, needs_timeline=True)
+    if found is None:
+        return read_ranks(str(source.parent), sources, read_rank, progress)
+    if found.kind is Kind.FOLDER:
+        return read_folder(found, read_rank, progress)
+    return read_ranks(str(source), found.files, read_rank, progress)
+
+
+def _read(
+    source: Path,
+    progress: Progress,
+    *,
+    step_marker: str | None,
+    other: Reference | None,
+    code: Code | None,
+    needs_timeline: bool = False,
+) -> Trace:
+    """Return the attributed Trace of one file; a rank's file ``needs_timeline``."""
+    from traceana.trace.bundle import is_bundle, load
+
+    if is_bundle(source):
+        if other is not None:
+            raise UsageError(
+                f"{source}: a saved bundle keeps its layers; give --capture with the trace"
+            )
+        trace = load(source)
+        if step_marker is not None:
+            from traceana.enrich.attribution import remarked
+
+            trace = remarked(trace, step_marker)
+    else:
+        from traceana.enrich import attribute, replays_graphs
+        from traceana.readers import read
+
+        trace = read(source, progress)
+        enter(progress, "attributing")
+        if other is not None and not replays_graphs(trace):
+            raise UsageError(f"{source}: no launch of a CUDA graph; --capture does not apply")
+        trace = attribute(trace, step_marker, other, code)
+    if needs_timeline and trace.tables.activities.is_empty() and trace.tables.counters.height:
+        raise InvalidInputError(
+            f"{source}: contains counters and no timeline; give it with --counters"
+        )
+    return trace
+
+
+def _code_without_calls(
+    trace: Trace, source: Path, inductor_cache: str | os.PathLike[str]
+) -> UsageError:
+    """Return the error for generated code that no recorded call belongs to."""
+    from traceana.enrich import replays_graphs
+
+    if replays_graphs(trace):
+        return UsageError(
+            f"{source}: its compiled code ran as CUDA graphs, without recorded calls; give "
+            "a recording of the capture, or of a run without mode='reduce-overhead' (--capture)"
+        )
+    return UsageError(
+        f"{source}: --inductor-cache {inductor_cache} lacks the code of all its graphs; give "
+        "the TORCHINDUCTOR_CACHE_DIR of the recorded process"
+    )
+
+
+def _classified(trace: Trace, rules: Path | None, progress: Progress) -> Trace:
+    from traceana.enrich import with_classes
+    from traceana.enrich.classify import rules_in_use
+
+    enter(progress, "classifying")
+    rule_set = rules_in_use(rules)
+    trace = with_classes(trace, rule_set)
+    if rule_set is None or not rule_set.operators:
+        return trace
+    return trace.with_meta(operator_rules=rule_set.operators)
+
+
+def _with_timing(trace: Trace, folder: Path) -> Trace:
+    """Return ``trace`` with the step times of the recorded run ``folder``, if it has them."""
+    from traceana.errors import TraceanaError
+    from traceana.runs.run_folders import is_run, read_run
+
+    if not is_run(folder):
+        return trace
+    try:
+        timing = read_run(folder).timing()
+    except TraceanaError:
+        # Its own commands say what is wrong with it: the trace does not need the file.
+        return trace
+    if timing is None:
+        return trace
+    unprofiled, profiled = timing.without_profiler, timing.with_profiler
+    return trace.with_meta(
+        steps_run_ahead=profiled is not None and not profiled.synchronized,
+        unprofiled_step_ns=None if unprofiled is None else unprofiled.step_ns,
+    )
+
+
 def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:
     from traceana.runs.layer_manifest import read
 
@@ -167,11 +247,11 @@ def _manifest_beside(source: Path) -> Manifest | None:
     from traceana.errors import ManifestWarning, TraceanaError
     from traceana.runs.layer_manifest import find, read
 
-    found = find(source)
-    if found is None:
+    file = find(source)
+    if file is None:
         return None
     try:
-        return read(found)
+        return read(file)
     except TraceanaError as error:
         warnings.warn(f"manifest ignored: {error}", ManifestWarning, stacklevel=3)
         return None
@@ -207,20 +287,6 @@ def _code(folder: Path) -> Code:
     return graphs
 
 
-def _timing(folder: Path) -> Timing | None:
-    """Return the step times of the recorded run ``folder``; None where it is none, or has none."""
-    from traceana.errors import TraceanaError
-    from traceana.runs.run_folders import is_run, read_run
-
-    if not is_run(folder):
-        return None
-    try:
-        return read_run(folder).timing()
-    except TraceanaError:
-        # Its own commands say what is wrong with it: the trace does not need the file.
-        return None
-
-
 def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     from traceana.enrich.counters import with_counters
     from traceana.readers import read_counters
@@ -253,50 +319,3 @@ def _reference(path: Path, progress: Progress) -> Reference:
     if is_bundle(path):
         raise UsageError(f"--capture {path}: a saved bundle; give the trace that it was saved from")
     return reference(read(path, progress))
-
-
-def _timeline(
-    source: Path,
-    progress: Progress,
-    *,
-    step_marker: str | None,
-    other: Reference | None,
-    code: Code | None,
-) -> Trace:
-    trace = _read(source, progress, step_marker=step_marker, other=other, code=code)
-    if trace.tables.activities.is_empty() and trace.tables.counters.height:
-        raise InvalidInputError(
-            f"{source}: contains counters and no timeline; give it with --counters"
-        )
-    return trace
-
-
-def _read(
-    source: Path,
-    progress: Progress,
-    *,
-    step_marker: str | None,
-    other: Reference | None,
-    code: Code | None,
-) -> Trace:
-    from traceana.trace.bundle import is_bundle, load
-
-    if is_bundle(source):
-        if other is not None:
-            raise UsageError(
-                f"{source}: a saved bundle keeps its layers; give --capture with the trace"
-            )
-        trace = load(source)
-        if step_marker is None:
-            return trace
-        from traceana.enrich.attribution import remarked
-
-        return remarked(trace, step_marker)
-    from traceana.enrich import attribute, replays_graphs
-    from traceana.readers import read
-
-    trace = read(source, progress)
-    enter(progress, "attributing")
-    if other is not None and not replays_graphs(trace):
-        raise UsageError(f"{source}: no launch of a CUDA graph; --capture does not apply")
-    return attribute(trace, step_marker, other, code)

@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install, suggested
 from traceana.frozen import frozen_mapping
-from traceana.table import Column, Columns
+from traceana.table import Column, Columns, schema_of
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Result(msgspec.Struct, frozen=True):
 
 def nothing(columns: Columns, note: str) -> Result:
     """Return a result without rows; ``note`` is the reason."""
-    frame = pl.DataFrame(schema={column.name: column.dtype for column in columns})
+    frame = pl.DataFrame(schema=schema_of(columns))
     return Result(frame, {}, (note,), columns)
 
 

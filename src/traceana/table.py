@@ -154,6 +154,11 @@ def names_of(columns: Columns) -> list[str]:
     return [column.name for column in columns]
 
 
+def schema_of(columns: Iterable[Column]) -> dict[str, DataType]:
+    """Return the types of ``columns`` by name."""
+    return {column.name: column.dtype for column in columns}
+
+
 def laid_out(
     columns: Iterable[Column],
     *,
@@ -209,8 +214,10 @@ def completed(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
 def conformed(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     """Return exactly the ``columns`` of ``frame``, in order and type; a missing one is null."""
     here = frame.schema
-    if list(here.items()) == [(column.name, column.dtype) for column in columns]:
+    if list(here.items()) == list(schema_of(columns).items()):
         return frame
+    if frame.is_empty():
+        return pl.DataFrame(schema=schema_of(columns))
     return frame.select(
         pl.lit(None, column.dtype).alias(column.name)
         if column.name not in here

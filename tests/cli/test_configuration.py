@@ -37,8 +37,8 @@ def test_the_command_line_comes_first_then_environment_project_and_user(
     of_project(project, 'format = "json"')
     assert json.loads(run("kernels", bundle).stdout)
     monkeypatch.setenv("TRACEANA_FORMAT", "csv")
-    assert run("kernels", bundle).stdout.startswith("name,calls")
-    assert run("kernels", bundle, "-f", "tsv").stdout.startswith("name\tcalls")
+    assert run("kernels", bundle).stdout.startswith("name,category")
+    assert run("kernels", bundle, "-f", "tsv").stdout.startswith("name\tcategory")
 
 
 def test_the_suffix_of_an_output_wins_over_a_configured_format(
@@ -46,7 +46,7 @@ def test_the_suffix_of_an_output_wins_over_a_configured_format(
 ) -> None:
     of_project(project, 'format = "json"')
     assert run("kernels", bundle, "-o", tmp_path / "k.csv").exit_code == ExitCode.OK
-    assert (tmp_path / "k.csv").read_text().startswith("name,calls")
+    assert (tmp_path / "k.csv").read_text().startswith("name,category")
 
 
 def test_rules_are_relative_to_their_file(run: Run, bundle: Path, project: Path) -> None:

@@ -15,7 +15,6 @@ from traceana.analyze.transfers import transfers
 from traceana.comparison.compared_run import OTHER
 from traceana.comparison.layer_rows import fused_alike
 from traceana.comparison.run_tables import Comparison
-from traceana.enrich.keys import SOURCE, described
 from traceana.timeline.work import work
 
 SETS = {
@@ -67,9 +66,8 @@ def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
 def test_products_are_the_kernels_of_that_class(which: str) -> None:
     found = of(which).by("gemm").frame
     for run in of(which).runs:
-        each = described(work(run.trace).select(*SOURCE, "duration"), run.trace)
-        each = each.filter(pl.col("category") == "gemm")
         keys = ["tile", "gemm_layout", "batched", "precision", "library"]
+        each = work(run.trace, "category", *keys, "duration").filter(category="gemm")
         alone = each.group_by(keys).agg(pl.len(), pl.col("duration").sum())
         rows = found.filter(pl.col("run") == run.label, pl.col("gemm") != OTHER)
         assert rows["time_ns"].sum() == alone["duration"].sum() == each["duration"].sum()

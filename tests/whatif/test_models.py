@@ -17,7 +17,7 @@ from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.flops.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
 from traceana.settings import BATCH_SPREAD, FIXED_NS, TENSOR_CORE_GEMMS
 from traceana.whatif.scenario import NAMED, Change, Scenario, scenario
-from traceana.whatif.whatif import Asked, Model
+from traceana.whatif.whatif import BoundScenario, Model
 
 V100: dict[str, Any] = {
     "device": 0,
@@ -36,7 +36,7 @@ def predicted(trace: Trace, text: str) -> tuple[int, int, int]:
 def factors(trace: Trace, text: str) -> tuple[list[float], list[float]]:
     """Return the ends of the factors of all activities, in order."""
     model = Model.of(trace)
-    selection = Asked.of(model, text).selections[0][0]
+    selection = BoundScenario.of(model, text).selections[0][0]
     assert selection.factors is not None
     (graph,) = model.processes
     rows = np.argsort(graph.activity)[-trace.tables.activities.height :]
@@ -291,13 +291,13 @@ def test_what_a_trace_does_not_have(text: str) -> None:
     b.name("add", category="elementwise")
     b.kernel("add", 0, 100)
     with pytest.raises(NoSuchSelectionError) as caught:
-        Asked.of(Model.of(b.build()), text)
+        BoundScenario.of(Model.of(b.build()), text)
     assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_gpu_is_refused_with_the_nearest() -> None:
     with pytest.raises(NoSuchSelectionError, match="nearest"):
-        Asked.of(Model.of(one_kernel((64, 64, 64), 1_000)), "gpu:H1000")
+        BoundScenario.of(Model.of(one_kernel((64, 64, 64), 1_000)), "gpu:H1000")
 
 
 def test_a_model_has_no_factor() -> None:
@@ -323,7 +323,7 @@ def test_a_batch_by_recordings_of_others(tmp_path: Path) -> None:
         files.append((batch / 32, str(tmp_path / f"{batch}.traceana")))
     change = Change(by="batch:4", recordings=tuple(files))
     model = Model.of(trace(32))
-    asked = Asked.of(model, Scenario(name="x", changes=(change,)))
+    asked = BoundScenario.of(model, Scenario(name="x", changes=(change,)))
     ((selection,),) = asked.selections
     assert selection.factors is not None
     for end in selection.factors:

@@ -14,7 +14,7 @@ from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.report import display_names
 from traceana.whatif.changed import selected_work
 from traceana.whatif.scenario import NAMED, WORDS, Change, Scenario, scenario
-from traceana.whatif.whatif import Asked, Model
+from traceana.whatif.whatif import BoundScenario, Model
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_layers_are_neither_the_optimizer_nor_work_outside() -> None:
 )  # fmt: skip
 def test_what_the_trace_does_not_have(text: str) -> None:
     with pytest.raises(NoSuchSelectionError) as caught:
-        Asked.of(Model.of(cnn_steps()), text)
+        BoundScenario.of(Model.of(cnn_steps()), text)
     assert "\n" not in str(caught.value)
 
 
@@ -200,7 +200,7 @@ def test_what_there_is_instead_is_named(text: str, instead: str) -> None:
     builder.name("fused_sgd", category="elementwise")
     builder.kernel("fused_sgd", 100, 50, direction="optimizer")
     with pytest.raises(NoSuchSelectionError) as caught:
-        Asked.of(Model.of(builder.build()), text)
+        BoundScenario.of(Model.of(builder.build()), text)
     assert instead in str(caught.value)
 
 

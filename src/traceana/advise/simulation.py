@@ -41,10 +41,10 @@ class Simulator:
 
     def saving(self, scenario: str) -> Saving | None:
         """Return the saving of ``scenario``; None where it changes nothing in the trace."""
-        from traceana.whatif.whatif import Asked, saving
+        from traceana.whatif.whatif import BoundScenario, saving
 
         with suppress(NoSuchSelectionError):
-            return saving(self.model, Asked.of(self.model, scenario), self.base)
+            return saving(self.model, BoundScenario.of(self.model, scenario), self.base)
         return None
 
 

@@ -13,14 +13,53 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.communication import has_smaller_groups, message_size, with_messages
+from traceana.analyze.communication import (
+    COLLECTIVE,
+    MESSAGE_BYTES,
+    has_smaller_groups,
+    message_size,
+    with_messages,
+)
 from traceana.result import Result, sums
 from traceana.settings import TOGETHER_NS
+from traceana.table import COUNT, TIME, Column, aggregated, conformed
+from traceana.timeline.work import DEVICE_COLUMNS
 from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+_WAIT: Final = pl.col("wait")
+_IS_MATCHED: Final = _WAIT.null_count() == 0
+COLUMNS: Final = (
+    COLLECTIVE,
+    MESSAGE_BYTES,
+    *DEVICE_COLUMNS,
+    Column("count", COUNT, "number of collectives", pl.len(), title="calls"),
+    Column("time_ns", TIME, "summed durations", pl.col("time_ns").sum()),
+    Column(
+        "wait_ns",
+        TIME,
+        "time in which it waited for the last rank: the duration less the shortest one of the same "
+        "occurrence over the ranks, so that no clocks are compared; occurrences are matched within "
+        "their process group, as by [ranks](ranks.md#collectives-across-ranks); null where one is "
+        "not matched",
+        pl.when(_IS_MATCHED).then(_WAIT.sum()),
+    ),
+    Column(
+        "last_count",
+        COUNT,
+        "number of occurrences in which it arrived last: the shortest duration is its own",
+        pl.when(_IS_MATCHED).then((_WAIT == 0).sum()),
+    ),
+    Column(
+        "others_wait_ns",
+        TIME,
+        "waits of the other ranks in these occurrences, added up",
+        pl.when(_IS_MATCHED).then(pl.col("of_all").filter(_WAIT == 0).sum()),
+    ),
+)
+"""The columns of :func:`by_rank`."""
 _KEYS: Final = ("collective", "message_bytes")
 _PARTNER: Final = ("rank", "device")
 _UNEVEN: Final = ("all_to_all",)
@@ -274,54 +313,21 @@ def matched_of(trace: Trace) -> tuple[pl.DataFrame, Matched | None]:
 def by_rank(trace: Trace) -> Result:
     """Return one row per collective, message size, rank and device; empty with one device.
 
-    ``collective``, ``message_bytes``, ``rank``, ``device``
-        As in :func:`traceana.analyze.communication.by_message`.
-    ``count``, ``time_ns``
-        Number and summed durations.
-    ``wait_ns``
-        Time in which it waited for the last rank: of each occurrence the duration less the shortest
-        one over the ranks of its process group. No clocks of different ranks are compared. Null
-        where an occurrence is not matched across the ranks (:func:`match`).
-    ``last_count``
-        Number of occurrences in which it arrived last: the shortest duration is its own.
-    ``others_wait_ns``
-        The waits of the other ranks in these occurrences, added up.
+    The columns are :data:`COLUMNS`.
     """
     each, matched = matched_of(trace)
     if matched is None:
-        return Result(_by_partner(each, None).clear(), {}, ())
-    found = _by_partner(each, matched.each)
+        return Result(conformed(each.clear(), COLUMNS), {}, (), COLUMNS)
+    waits = matched.each.select("row", "occurrence", pl.col("wait_ns").alias("wait"))
+    of_all = pl.when(_WAIT.is_not_null()).then(_WAIT.sum().over("occurrence")).alias("of_all")
+    timed = each.with_row_index("row").join(waits, on="row", how="left", maintain_order="left")
+    found = aggregated(timed.with_columns(of_all), (*_KEYS, *_PARTNER), COLUMNS)
     time = pl.col("time_ns").sum().over(_KEYS)
     frame = found.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)
+    frame = conformed(frame, COLUMNS)
     unmatched = int(frame.filter(pl.col("wait_ns").is_null())["count"].sum())
     notes = ["wait: duration less the shortest of the occurrence over the ranks, which is the last"]
     if unmatched:
         notes.append(f"wait unknown: {unmatched:,} collectives, not matched across the ranks")
     summed = ("count", "time_ns", "wait_ns", "last_count", "others_wait_ns")
-    return Result(frame, sums(frame, *summed), tuple(notes))
-
-
-def _by_partner(each: pl.DataFrame, matched: pl.DataFrame | None) -> pl.DataFrame:
-    """Return the sums of ``each`` by collective, message size and partner, with waits of
-    ``matched``."""
-    none = pl.DataFrame(schema={"row": pl.UInt32, "occurrence": pl.UInt32, "wait": pl.Int64})
-    waits = none
-    if matched is not None:
-        waits = matched.select("row", "occurrence", pl.col("wait_ns").alias("wait"))
-    wait = pl.col("wait")
-    known = wait.null_count() == 0
-    return (
-        each.with_row_index("row")
-        .join(waits, on="row", how="left", maintain_order="left")
-        .with_columns(
-            pl.when(wait.is_not_null()).then(wait.sum().over("occurrence")).alias("of_all")
-        )
-        .group_by(*_KEYS, *_PARTNER)
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("time_ns").sum(),
-            pl.when(known).then(wait.sum()).alias("wait_ns"),
-            pl.when(known).then((wait == 0).sum().cast(pl.Int64)).alias("last_count"),
-            pl.when(known).then(pl.col("of_all").filter(wait == 0).sum()).alias("others_wait_ns"),
-        )
-    )
+    return Result(frame, sums(frame, *summed), tuple(notes), COLUMNS)

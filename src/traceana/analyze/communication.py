@@ -16,8 +16,26 @@ from traceana.columns.intervals import COMPUTING, Busy, exposed
 from traceana.files import UNDECODABLE
 from traceana.flops.call import element_size
 from traceana.result import Result, sums, with_share
+from traceana.table import (
+    BYTES,
+    COUNT,
+    FLAG,
+    NUMBER,
+    ONE_CALL,
+    PART,
+    RATE,
+    SHARE,
+    TIME,
+    Column,
+    aggregated,
+    all_or_null,
+    completed,
+    conformed,
+    laid_out,
+    one_or_null,
+)
 from traceana.timeline.steps import device_windows, measured_steps, step_windows
-from traceana.timeline.work import why_no_work, work
+from traceana.timeline.work import RANK, why_no_work, work
 from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
@@ -225,29 +243,70 @@ _KEYS: Final = ("collective", "message_bytes", "ranks")
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ONCE: Final = ("broadcast", "reduce", "send_recv")
 
+STEPS: Final = (
+    Column("step", NUMBER, "number of the step"),
+    RANK,
+    Column("process", NUMBER, "the process that marked it"),
+    Column("wall_ns", TIME, "the step's time"),
+    Column("available_ns", TIME, "its time, times the devices that it used"),
+    Column("collectives", COUNT, "activities of class `collective` that the step launched"),
+    Column(
+        "communication_ns",
+        TIME,
+        "the union of all collectives that ran in the step's window, from any step, summed over "
+        "the devices that the step used. On a GPU they are kernels; on the CPU the operators that "
+        "start them and the backend's operators that perform them, on its thread. Both include the "
+        "time in which they wait for other ranks",
+    ),
+    Column(
+        "exposed_ns",
+        TIME,
+        "the part of `communication_ns` not overlapped with other work of the device",
+        zeros=True,
+    ),
+    Column(
+        "exposed_share",
+        SHARE,
+        "its share of `available_ns`, at most 1",
+        value=pl.when(pl.col("available_ns") > 0).then(
+            pl.col("exposed_ns") / pl.col("available_ns")
+        ),
+    ),
+    Column(
+        "bytes",
+        BYTES,
+        "the rank's input to all collectives; null where the size of one is not recorded",
+        scale="memory",
+    ),
+    Column(
+        "reduced_bytes",
+        BYTES,
+        "the rank's input to reductions (all-reduce, reduce-scatter, reduce); null likewise. In "
+        "data parallelism these are the bytes of the gradients, 4 per parameter in FP32; the bytes "
+        "over a link depend on the algorithm (a ring: 2 (N - 1) / N times as many)",
+    ),
+    Column("warm_up", FLAG, "whether averages leave the step out"),
+)
+"""The columns of :func:`communication`."""
+COLLECTIVE: Final = Column(
+    "collective",
+    PART,
+    "`all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `broadcast`, `reduce`, `gather`, "
+    "`scatter`, `send_recv`: of the kernel's arguments, else of the annotation or operators around "
+    "the launch, else of the kernel's name; null where none has it",
+)
+MESSAGE_BYTES: Final = Column(
+    "message_bytes",
+    BYTES,
+    "size as in NCCL tests: the input of a rank, of an all-gather its output. Of the kernel's "
+    "arguments (`In msg nelems`, `dtype`), else the recorded input around the launch; null where "
+    "neither is recorded, or several kernels share one launch",
+)
+
 
 def communication(trace: Trace) -> Result:
-    """Return one row per step of each rank, in order of rank and time.
-
-    ``step``, ``rank``, ``process``, ``wall_ns``, ``available_ns``, ``warm_up``
-        The step, its time, its time times the devices it used, and whether means leave
-        it out (:func:`traceana.timeline.steps.measured_steps`). ``rank`` is null where a trace of
-        one process does not record it.
-    ``collectives``
-        Number of activities of class ``collective`` that the step launched.
-    ``communication_ns``
-        The union of all collectives that ran in the step's window, from any step, summed over the
-        devices that the step used. On a GPU they are kernels; on the CPU the operators that start
-        them and the backend's operators that perform them, on its thread. Both include the time in
-        which they wait for other ranks.
-    ``exposed_ns``, ``exposed_share``
-        The part of ``communication_ns`` not overlapped with other work of the device; its share of
-        ``available_ns``, at most 1.
-    ``bytes``, ``reduced_bytes``
-        The rank's input to all collectives, and to reductions (all-reduce, reduce-scatter, reduce);
-        null where the size of one is not recorded. In data parallelism the latter are the bytes of
-        the gradients, 4 per parameter in FP32; the bytes over a link depend on the algorithm (a
-        ring: 2 (N - 1) / N times as many).
+    """Return one row per step of each rank, in order of rank and time, with the columns
+    :data:`STEPS`.
 
     ``totals``: ``ranks``, the world size that the files record, else the number of ranks in the
     trace; the sums of ``collectives``, ``communication_ns`` and ``exposed_ns``.
@@ -277,86 +336,37 @@ def communication(trace: Trace) -> Result:
             pl.when(pl.col("collectives") > 0).then(column).otherwise(0).alias(column)
             for column in ("bytes", "reduced_bytes")
         )
-        .select(
+        .with_columns(
             pl.col("number").alias("step"),
             pl.coalesce("rank", pl.lit(trace.meta.rank, pl.Int32)),
-            "process",
-            "wall_ns",
-            "available_ns",
-            "collectives",
-            "communication_ns",
-            "exposed_ns",
-            pl.when(pl.col("available_ns") > 0)
-            .then(pl.col("exposed_ns") / pl.col("available_ns"))
-            .alias("exposed_share"),
-            "bytes",
-            "reduced_bytes",
             pl.col("row").is_in(measured.rows).not_().alias("warm_up"),
         )
     )
+    frame = conformed(completed(frame, STEPS), STEPS)
     totals = {
         "ranks": trace.meta.world_size or max(1, frame["rank"].n_unique()),
         **sums(frame, "collectives", "communication_ns", "exposed_ns"),
     }
-    return Result(frame, totals, (*measured.notes, *_notes(trace, frame, found)))
+    return Result(frame, totals, (*measured.notes, *_notes(trace, frame, found)), STEPS)
 
 
 def by_message(trace: Trace) -> Result:
     """Return one row per collective, message size and number of ranks, most time first.
 
-    ``collective``
-        ``all_reduce``, ``all_gather``, …; null where neither arguments nor names record it.
-    ``part``
-        Its class, from the name of the kernel: NCCL's all-to-all has the kernel ``SendRecv``. Null
-        where it is not known, or several kernels differ.
-    ``message_bytes``
-        The size as the NCCL tests define it: a rank's input, of an all-gather its output. Null
-        where it is not recorded.
-    ``ranks``
-        Size of the group.
-    ``count``, ``bytes``, ``time_ns``, ``mean_ns`` (rounded down), ``share``
-        Number, a rank's input to all of them, summed durations and their share of the time of all
-        collectives. Durations include the time in which a collective waits for other ranks.
-    ``exposed_ns``
-        Time in which a collective of the row ran and only collectives ran on its device.
-        Collectives that overlap count once in their row, and once in the total.
-    ``algbw_bytes_per_s``
-        Algorithm bandwidth: message size over time.
-    ``busbw_bytes_per_s``
-        Bus bandwidth: algbw times 2 (n - 1) / n of an all-reduce, (n - 1) / n of an all-gather,
-        reduce-scatter, all-to-all, gather and scatter, 1 of a broadcast, reduce and send-receive,
-        of n ranks. Null unless n is known and at least 2.
+    The columns are :data:`MESSAGES`.
     """
     found = with_messages(trace).filter("carries")
-    ranks, size = pl.col("ranks"), pl.col("bytes")
     each = found.with_columns(message_size().alias("message_bytes"))
-    rows = each.group_by(_KEYS).agg(
-        pl.len().cast(pl.Int64).alias("count"),
-        pl.when(pl.col("part").n_unique() == 1).then(pl.col("part").first()),
-        pl.when(size.is_not_null().all()).then(size.sum()),
-        pl.col("duration").sum().alias("time_ns"),
-    )
-    time, message = pl.col("time_ns"), pl.col("message_bytes")
     compute = _computing(trace)
     frame = (
-        with_share(rows)
+        with_share(aggregated(each, _KEYS, MESSAGES))
         .join(exposed(each, compute, _KEYS), on=_KEYS, how="left", nulls_equal=True)
-        .with_columns(
-            (time // pl.col("count")).alias("mean_ns"),
-            pl.when(time > 0)
-            .then(message * pl.col("count") * 1e9 / time)
-            .alias("algbw_bytes_per_s"),
-        )
-        .with_columns((pl.col("algbw_bytes_per_s") * bus_factor(ranks)).alias("busbw_bytes_per_s"))
         .sort("time_ns", *_KEYS, descending=[True, False, False, False], nulls_last=True)
-        .select(
-            *_KEYS, "part", "count", "bytes", "time_ns", "mean_ns", "share", "exposed_ns",
-            "algbw_bytes_per_s", "busbw_bytes_per_s",
-        )
-    )  # fmt: skip
+    )
+    frame = conformed(completed(frame, MESSAGES), MESSAGES)
     together = exposed(each, compute, ())["exposed_ns"].sum()
     totals = {**sums(frame, "count", "time_ns"), "exposed_ns": int(together)}
-    return Result(frame, totals, _message_notes(trace, frame))
+    return Result(frame, totals, _message_notes(trace, frame), MESSAGES)
 
 
 def message_size() -> pl.Expr:
@@ -380,6 +390,79 @@ def bus_factor(ranks: pl.Expr) -> pl.Expr:
         .when(pl.col("collective").is_in(_ONCE) & ranks.is_not_null())
         .then(1.0)
     )
+
+
+MESSAGES: Final = laid_out(
+    (
+        COLLECTIVE,
+        MESSAGE_BYTES,
+        Column(
+            "ranks",
+            COUNT,
+            "group size: `Group size` of the kernel, else output over input of an all-gather or "
+            "reduce-scatter, else the world size; null where it is not recorded, or groups of the "
+            "run differ",
+            type=pl.Int32,
+        ),
+        Column("count", COUNT, "number of collectives", pl.len(), title="calls"),
+        Column(
+            "time_ns",
+            TIME,
+            "summed durations, waiting for other ranks included",
+            pl.col("duration").sum(),
+        ),
+        Column(
+            "mean_ns",
+            TIME,
+            "mean duration, rounded down",
+            value=pl.col("time_ns") // pl.col("count"),
+            scale=ONE_CALL,
+        ),
+        Column("share", SHARE, "of the time of all collectives", title="of collectives"),
+        Column(
+            "exposed_ns",
+            TIME,
+            "time in which a collective of the row ran and nothing but collectives on its device; "
+            "overlapping collectives count once in their row, and once in the total",
+            zeros=True,
+        ),
+        Column(
+            "algbw_bytes_per_s",
+            RATE,
+            "algorithm bandwidth: `message_bytes` times `count` over `time_ns`",
+            value=pl.when(pl.col("time_ns") > 0).then(
+                pl.col("message_bytes") * pl.col("count") * 1e9 / pl.col("time_ns")
+            ),
+            title="algbw",
+        ),
+        Column(
+            "busbw_bytes_per_s",
+            RATE,
+            "bus bandwidth as in NCCL tests: that times 2 (n - 1) / n of an all-reduce, (n - 1) / "
+            "n of an all-gather, reduce-scatter, all-to-all, gather and scatter, 1 of a broadcast, "
+            "reduce and send-receive; null without `ranks`, or with one",
+            value=pl.col("algbw_bytes_per_s") * bus_factor(pl.col("ranks")),
+            title="busbw",
+        ),
+        Column(
+            "part",
+            PART,
+            "the class of its kernel, from the kernel's name: `send_recv` of NCCL's all-to-all; "
+            "null where it is not known, or kernels differ",
+            one_or_null("part"),
+        ),
+        Column(
+            "bytes",
+            BYTES,
+            "input bytes of a rank; null where one is not recorded",
+            all_or_null("bytes"),
+            scale="memory",
+        ),
+    ),
+    hidden="part bytes",
+    dropped="share mean_ns ranks",
+)
+"""The columns of :func:`by_message`."""
 
 
 def _in_windows(trace: Trace) -> pl.DataFrame:

@@ -11,6 +11,22 @@ from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_layers import paired
 from traceana.result import Result, sums, whole_sum, with_share
 from traceana.settings import IMAGE_CHANNELS
+from traceana.table import (
+    BYTES,
+    COUNT,
+    FLAG,
+    FLOPS,
+    LONG,
+    NUMBER,
+    PART,
+    PARTS,
+    PATH,
+    SHARE,
+    TIME,
+    Column,
+    aggregated,
+    conformed,
+)
 from traceana.timeline.work import work
 from traceana.trace.taxonomy import PRODUCTS, SEARCH
 from traceana.trace.work import OUTSIDE, layer_labels
@@ -18,6 +34,64 @@ from traceana.trace.work import OUTSIDE, layer_labels
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+_EXTENTS: Final = {
+    "batch": (NUMBER, "images of the batch"),
+    "in_channels": (NUMBER, "channels of the input"),
+    "out_channels": (NUMBER, "channels of the output"),
+    "groups": (NUMBER, "groups of channels"),
+    "transposed": (FLAG, "whether the convolution is transposed"),
+    "window": (NUMBER, "spatial extents of the filter"),
+    "input": (NUMBER, "spatial extents of the layer's input"),
+    "output": (NUMBER, "spatial extents of the layer's output"),
+    "stride": (NUMBER, "stride of the window"),
+    "dilation": (NUMBER, "dilation of the window"),
+    "element_bytes": (BYTES, "size of an element"),
+}
+COLUMNS: Final = (
+    Column("layer", PATH, "as of :mod:`traceana.analyze.layers`"),
+    Column(
+        "position",
+        NUMBER,
+        "order of the layers' first forward convolutions, null without one",
+        type=pl.Int32,
+    ),
+    Column("operator", LONG, "the operator"),
+    Column("direction", PART, "`fprop`, `dgrad`, `wgrad`"),
+    Column("algorithm", PARTS, "the algorithm"),
+    Column("precision", PART, "of the kernel with most time"),
+    Column("tensor_core", FLAG, "whether that kernel uses tensor cores"),
+    *(
+        Column(name, kind, f"{meaning}; null where not known", type=SHAPE[name])
+        for name, (kind, meaning) in _EXTENTS.items()
+    ),
+    Column("unused", FLAG, "data gradients that nothing uses"),
+    Column("count", COUNT, "number of convolutions", pl.len()),
+    Column("kernels", COUNT, "number of kernels", pl.col("kernels").sum()),
+    Column(
+        "time_ns",
+        TIME,
+        "their time without layout changes, except those of trials",
+        pl.col("time_ns").sum(),
+    ),
+    Column("layout_ns", TIME, "time of the layout changes around them", pl.col("layout_ns").sum()),
+    Column("flops", FLOPS, "of a direct computation", whole_sum("flops"), scale="FLOPs"),
+    Column(
+        "executed_flops",
+        FLOPS,
+        "what the algorithm executes instead",
+        whole_sum("executed_flops"),
+        scale="FLOPs",
+    ),
+    Column(
+        "tried",
+        COUNT,
+        "number of trials of an algorithm search among them",
+        pl.col("tried").sum(),
+    ),
+    Column("tried_ns", TIME, "their time", pl.col("time_ns").filter("tried").sum()),
+    Column("share", SHARE, "of the time of all rows"),
+)
+"""The columns of :func:`convolutions`."""
 _KEYS: Final = (
     *("layer", "position", "operator", "direction", "algorithm", "precision", "tensor_core"),
     *SHAPE,
@@ -30,32 +104,16 @@ _READS: Final = ("ReadVariableOp", "ResourceGather")
 def convolutions(trace: Trace) -> Result:
     """Return one row per layer, operator, direction, algorithm and shape of convolution.
 
-    Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position`` (order of the layers'
-    first forward convolutions, null without one), ``operator``, ``direction``, ``algorithm``,
-    ``precision`` and ``tensor_core`` (of the kernel with most time),
-    :data:`~traceana.analyze.executed_flops.SHAPE` (null where not known), ``count``
-    (convolutions), ``kernels``, ``time_ns`` (without layout changes, except those of trials),
-    ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
-    ``executed_flops``, ``unused`` (data gradients that nothing uses), ``tried`` (number of trials
-    of an algorithm search among them), ``tried_ns`` (their time), ``share`` (of the time of all
-    rows). Most time first.
+    The columns are :data:`COLUMNS`. Most time first.
     """
-    each = each_convolution(trace)
-    frame = each.group_by(_KEYS).agg(
-        pl.len().cast(pl.Int64).alias("count"),
-        pl.col("kernels", "time_ns", "layout_ns").sum(),
-        whole_sum("flops"),
-        whole_sum("executed_flops"),
-        pl.col("tried").sum().cast(pl.Int64),
-        pl.col("time_ns").filter("tried").sum().alias("tried_ns"),
-    )
-    frame = with_share(frame).sort(
+    frame = with_share(aggregated(each_convolution(trace), _KEYS, COLUMNS)).sort(
         ["time_ns", "layer", "direction", "algorithm"],
         descending=[True, False, False, False],
         nulls_last=True,
     )
+    frame = conformed(frame, COLUMNS)
     notes = () if frame.height else ("no convolutions",)
-    return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
+    return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes, COLUMNS)
 
 
 def tries_algorithms(trace: Trace) -> bool:

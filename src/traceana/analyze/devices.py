@@ -22,6 +22,18 @@ from traceana.columns.intervals import (
 )
 from traceana.columns.nesting import Flags, Ints
 from traceana.result import Result, sums
+from traceana.table import (
+    COUNT,
+    MEAN,
+    MOMENT,
+    SHARE,
+    TIME,
+    Column,
+    aggregated,
+    completed,
+    conformed,
+    names_of,
+)
 from traceana.timeline.idle import IdleTime, idle_time
 from traceana.timeline.idle_gaps import (
     DeviceWork,
@@ -32,53 +44,131 @@ from traceana.timeline.idle_gaps import (
     within,
 )
 from traceana.timeline.steps import device_windows
-from traceana.timeline.work import why_no_work, work
+from traceana.timeline.work import DEVICE_COLUMNS, why_no_work, work
 from traceana.trace.schema import CPU_DEVICE
 from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-_SUMMED: Final = ("span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns")
-_COLUMNS: Final = (
-    *PER_DEVICE,
-    *_SUMMED,
-    *(
-        "idle_share",
-        "before_ns",
-        "after_ns",
-        "launches",
-        "step_launches",
-        "launch_bound",
-        "launch_bound_ns",
+_ON_GPU: Final = pl.col("device") != CPU_DEVICE
+_PARTS: Final = (
+    Column(
+        "span_ns",
+        TIME,
+        "analyzed time: the capture of its rank, from the first to the last activity on any "
+        "device, steps included; or the selected steps",
     ),
-    *(
-        "launch_bound_share",
-        "launch_delay_median_ns",
-        "launch_delay_p95_ns",
-        "copy_ns",
-        "copy_exposed_ns",
+    Column("busy_ns", TIME, "the union of all work in that time, from any step"),
+    Column(
+        "kernel_ns",
+        TIME,
+        "the union of kernels, and of CUDA graphs recorded as one activity; of a CPU its busy time",
     ),
-    *("collective_ns", "collective_exposed_ns"),
+    Column(
+        "memops_only_ns",
+        TIME,
+        "busy without a kernel: copies and memsets",
+        value=pl.col("busy_ns") - pl.col("kernel_ns"),
+    ),
+    Column(
+        "idle_ns",
+        TIME,
+        "the rest: `span_ns` less `busy_ns`",
+        value=pl.col("span_ns") - pl.col("busy_ns"),
+    ),
 )
+_OUTSIDE: Final = (
+    Column(
+        "before_ns",
+        TIME,
+        "time of the recording before the capture, from its first event, without activity on any "
+        "device of the rank; null with `--step`",
+    ),
+    Column("after_ns", TIME, "the same after the capture, to the last event; null with `--step`"),
+)
+BUSY: Final = (
+    *DEVICE_COLUMNS,
+    Column("calls", COUNT, "number of pieces of work", pl.len()),
+    Column(
+        "start_ns",
+        MOMENT,
+        "its first activity",
+        pl.col("start").min(),
+        title="start (since first event)",
+    ),
+    *_PARTS,
+    Column(
+        "sum_ns",
+        TIME,
+        "sum of the durations: over `busy_ns` where streams overlap",
+        pl.col("duration").sum(),
+    ),
+    *_OUTSIDE,
+)
+"""The columns of :func:`busy`."""
+LAUNCHES: Final = (
+    Column("launches", COUNT, "calls that launched work of any kind on it"),
+    Column("step_launches", MEAN, "their mean over the measured steps"),
+    Column(
+        "launch_bound",
+        COUNT,
+        "launch-bound kernels, whose launching call lasts longer than all that it launched",
+    ),
+    Column("launch_bound_ns", TIME, "their summed durations"),
+    Column("launch_bound_share", SHARE, "of the kernels with a recorded launch"),
+    Column(
+        "launch_delay_median_ns",
+        TIME,
+        "median time from the end of the launching call to the start of the kernel (the lower of "
+        "two); negative where the kernel starts before the call returns",
+    ),
+    Column("launch_delay_p95_ns", TIME, "95th percentile of the same"),
+)
+"""The columns of :func:`launches`, after those of the device; null in CPU-only traces."""
+DEVICES: Final = (
+    *DEVICE_COLUMNS,
+    *_PARTS,
+    Column(
+        "idle_share",
+        SHARE,
+        "`idle_ns` over `span_ns`",
+        value=pl.when(pl.col("span_ns") > 0).then(pl.col("idle_ns") / pl.col("span_ns")),
+    ),
+    *_OUTSIDE,
+    *LAUNCHES,
+    Column(
+        "copy_ns",
+        TIME,
+        "the union of copies; null in CPU-only traces, as all that follow",
+        value=pl.when(_ON_GPU).then("copy_ns"),
+    ),
+    Column(
+        "copy_exposed_ns",
+        TIME,
+        "its part not overlapped with kernels",
+        value=pl.when(_ON_GPU).then(pl.col("with_copies") - pl.col("kernel_ns")),
+    ),
+    Column(
+        "collective_ns",
+        TIME,
+        "the union of the kernels of collectives",
+        value=pl.when(_ON_GPU).then("collective_ns"),
+    ),
+    Column(
+        "collective_exposed_ns",
+        TIME,
+        "its part not overlapped with other kernels",
+        value=pl.when(_ON_GPU).then(pl.col("kernel_ns") - pl.col("compute")),
+    ),
+)
+"""The columns of :func:`devices`."""
 
 
 def busy(trace: Trace) -> Result:
-    """Return one row per device with work.
-
-    Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``span_ns`` (of
-    the capture, or of the selected steps, as in ``idle``), ``busy_ns`` (union of all activities in
-    it), ``kernel_ns`` (union of the kernels, and of CUDA graphs recorded as one activity),
-    ``memops_only_ns`` (busy without a kernel: copies and memsets), ``idle_ns``
-    (``span_ns - busy_ns``), ``sum_ns`` (sum of the durations: more than ``busy_ns`` where streams
-    overlap), ``before_ns`` and ``after_ns`` (as in :func:`devices`).
-    """
+    """Return one row per device with work, with the columns :data:`BUSY`."""
     activities = work(trace, *PER_DEVICE, "start", "duration").drop_nulls("device")
-    worked = activities.group_by(PER_DEVICE).agg(
-        pl.len().cast(pl.Int64).alias("calls"),
-        pl.col("start").min().alias("start_ns"),
-        pl.col("duration").sum().alias("sum_ns"),
-    )
+    worked = aggregated(activities, PER_DEVICE, BUSY)
     whole = trace.whole
     windows = analyzed_windows(trace)
     ran = work(whole, *PER_DEVICE, "kind", "start", "duration").drop_nulls("device")
@@ -94,45 +184,16 @@ def busy(trace: Trace) -> Result:
         )
         .join(_outside(trace), on="rank", how="left", nulls_equal=True)
         .sort(PER_DEVICE)
-        .select(
-            *PER_DEVICE,
-            "calls",
-            "start_ns",
-            "span_ns",
-            "busy_ns",
-            "kernel_ns",
-            (pl.col("busy_ns") - pl.col("kernel_ns")).alias("memops_only_ns"),
-            (pl.col("span_ns") - pl.col("busy_ns")).alias("idle_ns"),
-            "sum_ns",
-            "before_ns",
-            "after_ns",
-        )
     )
+    frame = conformed(completed(frame, BUSY), BUSY)
     notes = (why_no_work(trace),) if frame.is_empty() else ()
-    return Result(frame, sums(frame, "span_ns", "busy_ns", "idle_ns", "sum_ns"), notes)
+    return Result(frame, sums(frame, "span_ns", "busy_ns", "idle_ns", "sum_ns"), notes, BUSY)
 
 
 def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
-    """Return one row per device with work.
+    """Return one row per device with work, with the columns :data:`DEVICES`.
 
-    ``span_ns``, ``busy_ns``, ``idle_ns``, ``idle_share``
-        Length of the analyzed windows, the union of all work in them, from any step, and the rest;
-        ``busy_ns + idle_ns == span_ns``.
-    ``before_ns``, ``after_ns``
-        Time of the recording before and after the capture, without activity on any device of the
-        rank; null where steps are selected.
-    ``kernel_ns``, ``memops_only_ns``
-        The union of kernels (and of CUDA graphs recorded as one activity); busy time without a
-        kernel: copies and memsets.
-    ``launches`` … ``launch_delay_p95_ns``
-        See :func:`launches`.
-    ``copy_ns``, ``copy_exposed_ns``
-        The union of copies, and its part that no kernel overlaps.
-    ``collective_ns``, ``collective_exposed_ns``
-        The union of the kernels of collectives, and its part that no other kernel overlaps.
-
-    For the CPU (traces without GPU work) all from ``launches`` on are null, and ``kernel_ns`` is
-    its busy time. ``found`` is :func:`traceana.timeline.idle.idle_time`, if already computed.
+    ``found`` is :func:`traceana.timeline.idle.idle_time`, if already computed.
     """
     found = found or idle_time(trace)
     windows = found.windows
@@ -143,28 +204,16 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
         *PER_DEVICE,
         *(one.within(windows).alias(name) for name, one in _unions(trace, found).items()),
     )
-    on_gpu = pl.col("device") != CPU_DEVICE
-    span, busy_ns = pl.col("span_ns"), pl.col("busy_ns")
-    kernel_ns, collective_ns = pl.col("kernel_ns"), pl.col("collective_ns")
     frame = (
         spans.join(inside.group_by(PER_DEVICE).agg(pl.all().sum()), on=PER_DEVICE, nulls_equal=True)
-        .with_columns(pl.when(on_gpu).then(kernel_ns).otherwise(busy_ns).alias("kernel_ns"))
-        .with_columns(
-            (busy_ns - kernel_ns).alias("memops_only_ns"),
-            (span - busy_ns).alias("idle_ns"),
-            pl.when(span > 0).then((span - busy_ns) / span).alias("idle_share"),
-            pl.when(on_gpu).then("copy_ns").alias("copy_ns"),
-            pl.when(on_gpu).then(pl.col("with_copies") - kernel_ns).alias("copy_exposed_ns"),
-            pl.when(on_gpu).then(collective_ns).alias("collective_ns"),
-            pl.when(on_gpu).then(kernel_ns - pl.col("compute")).alias("collective_exposed_ns"),
-        )
+        .with_columns(pl.when(_ON_GPU).then("kernel_ns").otherwise("busy_ns").alias("kernel_ns"))
         .join(_outside(trace), on="rank", how="left", nulls_equal=True)
         .join(launches(trace), on=PER_DEVICE, how="left", nulls_equal=True)
-        .select(_COLUMNS)
         .sort(PER_DEVICE)
     )
+    frame = conformed(completed(frame, DEVICES), DEVICES)
     notes = () if frame.height else (why_no_work(trace),)
-    return Result(frame, sums(frame, *_SUMMED), notes)
+    return Result(frame, sums(frame, *names_of(_PARTS)), notes, DEVICES)
 
 
 def step_parts(trace: Trace) -> pl.DataFrame:
@@ -239,17 +288,8 @@ def _union(work: Sequence[DeviceWork], rows: Flags) -> Busy:
 
 
 def launches(trace: Trace) -> pl.DataFrame:
-    """Return one row per ``rank`` and ``device`` with work that calls launched.
-
-    ``launches``
-        Calls that launched work of any kind. ``step_launches``: mean over the measured steps.
-    ``launch_bound``, ``launch_bound_ns``, ``launch_bound_share``
-        Launch-bound kernels: their launching call takes longer than all work it launched. Number,
-        summed time, and share of the kernels whose launch is recorded.
-    ``launch_delay_median_ns``, ``launch_delay_p95_ns``
-        Launch delay: from the end of the launching call to the start of the kernel. Median and 95th
-        percentile, the lower of two; negative where the kernel starts before the call returns.
-    """
+    """Return one row per device with work that calls launched, with the columns :data:`LAUNCHES`
+    after its ``rank`` and ``device``."""
     measured = measured_windows(trace)
     launched = trace.tables.activities.select(
         *PER_DEVICE, "kind", "start", "duration", "call", "step"
@@ -267,20 +307,8 @@ def launches(trace: Trace) -> pl.DataFrame:
         count = steps.get(device)
         per_step = int(in_steps[first].sum()) / count if count else None
         rows.append((*device, len(first), per_step, *kernels.figures(here)))
-    return pl.DataFrame(rows, schema=_LAUNCHES, orient="row")
-
-
-_LAUNCHES: Final = {
-    "rank": pl.Int32,
-    "device": pl.Int32,
-    "launches": pl.Int64,
-    "step_launches": pl.Float64,
-    "launch_bound": pl.Int64,
-    "launch_bound_ns": pl.Int64,
-    "launch_bound_share": pl.Float64,
-    "launch_delay_median_ns": pl.Int64,
-    "launch_delay_p95_ns": pl.Int64,
-}
+    schema = {column.name: column.dtype for column in (*DEVICE_COLUMNS, *LAUNCHES)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _first_of_each(calls: Ints) -> Ints:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.result import Result
+from traceana.table import LONG, Column, schema_of
 from traceana.timeline.idle_gaps import capture_ns, selects_steps
 from traceana.timeline.steps import span_of
 from traceana.timeline.work import work
@@ -16,6 +17,11 @@ from traceana.trace.schema import COUNTERS
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+COLUMNS: Final = (
+    Column("fact", meaning="name of the fact"),
+    Column("value", LONG, "its value, as text"),
+)
+"""The columns of :func:`as_table`."""
 _MEASURED: Final = tuple(COUNTERS)[tuple(COUNTERS).index("duration") : -1]
 """The columns of counters that hold measurements."""
 
@@ -188,13 +194,13 @@ def _ranks(trace: Trace) -> list[dict[str, Any]]:
 
 
 def as_table(known: Mapping[str, Any]) -> Result:
-    """Return facts as rows of ``fact`` and ``value`` (text); unknown facts are left out.
+    """Return a row for each fact, with the columns :data:`COLUMNS`; unknown facts are left out.
 
     Nested facts are rows such as ``devices.0.name``.
     """
     rows = [(fact, str(value)) for fact, value in _flat(known) if value is not None]
-    schema = {"fact": pl.String, "value": pl.String}
-    return Result(pl.DataFrame(rows, schema=schema, orient="row"))
+    schema = schema_of(COLUMNS)
+    return Result(pl.DataFrame(rows, schema=schema, orient="row"), columns=COLUMNS)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ import polars as pl
 
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.runs.layer_manifest import Layer, Manifest
-from traceana.table import LONG, PATH, SHARE, TEXT, TIME, Column
+from traceana.table import LONG, PATH, SHARE, TEXT, TIME, Column, schema_of
 from traceana.vocabulary.layer_types import type_of
 
 FUSED: Final = "fused"
@@ -102,7 +102,7 @@ def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
             begin, end = time * before // whole, time * until // whole
             found.append((path, part.path, part.type, (until - before) / whole, end - begin))
             before = until
-    schema = {column.name: column.dtype for column in COLUMNS}
+    schema = schema_of(COLUMNS)
     return pl.DataFrame(found, schema=schema, orient="row")
 
 

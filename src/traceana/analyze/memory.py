@@ -12,7 +12,25 @@ from traceana.columns.intervals import PER_DEVICE
 from traceana.columns.nesting import NONE, Nesting, from_rows, take, to_rows
 from traceana.result import Result, sums
 from traceana.settings import FEWEST_GROWING
+from traceana.table import (
+    BYTES,
+    COUNT,
+    LONG,
+    MOMENT,
+    NUMBER,
+    PART,
+    PARTS,
+    PATH,
+    SHARE,
+    Column,
+    Columns,
+    aggregated,
+    completed,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.steps import measured_steps, name_of
+from traceana.timeline.work import DEVICE_COLUMNS
 from traceana.trace import per_small_trace
 from traceana.trace.work import OUTSIDE, layer_labels
 from traceana.vocabulary.option_words import MemoryBy
@@ -21,6 +39,137 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from traceana.trace import Trace
+
+NO_OPERATOR: Final = "(no operator)"
+EARLIER: Final = "(allocated before capture)"
+"""The layer and operator of memory without an allocation in the trace."""
+
+NO_ADDRESSES: Final = "(no addresses recorded)"
+"""The layer and operator of all memory of a device whose events have no addresses."""
+
+_SIZE: Final = pl.col("bytes")
+_MEMORY: Final = "memory"
+_NO_LAYER: Final = (
+    f"`{EARLIER}` for memory without an allocation in the trace, `{NO_ADDRESSES}` for all memory "
+    "where allocations and frees cannot be matched"
+)
+_ALLOCATIONS: Final = Column("allocations", COUNT, "number of allocations", (_SIZE > 0).sum())
+_LARGEST: Final = Column(
+    "largest_bytes", BYTES, "the largest allocation", _SIZE.filter(_SIZE > 0).max(), scale=_MEMORY
+)
+DEVICES: Final = laid_out(
+    (
+        *DEVICE_COLUMNS,
+        _ALLOCATIONS,
+        Column(
+            "peak_bytes",
+            BYTES,
+            "the most that was allocated at once, by the allocator's own figure; where that is not "
+            "recorded, counted from the start of the capture (`notes`)",
+            scale=_MEMORY,
+        ),
+        Column(
+            "at_ns",
+            MOMENT,
+            "time of the allocation that reached it",
+            title="time since first event",
+        ),
+        Column("step", NUMBER, "number of its step"),
+        Column("layer", PATH, "its layer"),
+        Column("operator", LONG, "its operator"),
+        Column(
+            "reserved_bytes",
+            BYTES,
+            "the most that the allocator reserved; null where not recorded",
+            pl.col("reserved").max(),
+            scale=_MEMORY,
+        ),
+        _LARGEST,
+        Column(
+            "end_bytes",
+            BYTES,
+            "allocated after the last event",
+            pl.col("allocated").last(),
+            scale=_MEMORY,
+        ),
+        Column(
+            "growth_bytes",
+            BYTES,
+            "median over the measured steps of the growth since the end of the step before",
+            signed=True,
+        ),
+    ),
+    dropped="allocations end_bytes largest_bytes operator reserved_bytes",
+)
+HOLDERS: Final[dict[MemoryBy, Column]] = {
+    "layer": Column("layer", PATH, f"layer of the allocations; {_NO_LAYER}"),
+    "operator": Column("operator", LONG, "operator of the allocations, likewise"),
+}
+AT_PEAK: Final = (
+    Column(
+        "count",
+        COUNT,
+        "number of its allocations that were live at the device's peak",
+        pl.len(),
+        title="allocations",
+    ),
+    Column("bytes", BYTES, "their bytes", _SIZE.sum(), scale=_MEMORY),
+    Column(
+        "share",
+        SHARE,
+        "of the device's peak",
+        value=_SIZE / _SIZE.sum().over(PER_DEVICE),
+        title="of peak memory",
+    ),
+    _LARGEST,
+)
+STEPS: Final = (
+    *DEVICE_COLUMNS,
+    Column("step", NUMBER, "number of the step"),
+    _ALLOCATIONS,
+    Column(
+        "peak_bytes",
+        BYTES,
+        "the most that was allocated during the step, its start included",
+        scale=_MEMORY,
+    ),
+    Column("end_bytes", BYTES, "allocated at its end", scale=_MEMORY),
+    Column(
+        "growth_bytes",
+        BYTES,
+        "growth since the end of the step before; null for the first",
+        signed=True,
+    ),
+)
+SLICES: Final = laid_out(
+    (
+        *DEVICE_COLUMNS,
+        Column("start_ns", MOMENT, "start of the slice", title="start (since first event)"),
+        Column("allocated_bytes", BYTES, "the most in the slice, start included", scale=_MEMORY),
+        Column("reserved_bytes", BYTES, "the same of reserved memory", scale=_MEMORY),
+    ),
+    bars="allocated_bytes",
+)
+CONVOLUTIONS: Final = laid_out(
+    (
+        *DEVICE_COLUMNS,
+        Column("layer", PATH, "layer of the convolution"),
+        Column("operator", LONG, "operator that launched it"),
+        Column("direction", PART, "`fprop`, `dgrad`, `wgrad`", title="pass"),
+        Column("algorithm", PARTS, "its algorithm"),
+        Column("calls", COUNT, "number of calls with a workspace", pl.len()),
+        Column("workspace_bytes", BYTES, "the most that one held at once", _SIZE.max()),
+    ),
+    dropped="operator calls direction",
+)
+COLUMNS: Final[dict[MemoryBy, Columns]] = {
+    "device": DEVICES,
+    **{by: (*DEVICE_COLUMNS, holder, *AT_PEAK) for by, holder in HOLDERS.items()},
+    "step": STEPS,
+    "time": SLICES,
+    "convolution": CONVOLUTIONS,
+}
+"""The columns of :func:`memory` by ``by``."""
 
 
 def events(trace: Trace) -> pl.DataFrame:
@@ -89,14 +238,6 @@ def allocations(events: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("bytes") > 0)
         .select(*PER_DEVICE, "event", "time", "bytes", "op", "layer", "freed_event", "freed_time")
     )
-
-
-NO_OPERATOR: Final = "(no operator)"
-EARLIER: Final = "(allocated before capture)"
-"""The layer and operator of memory without an allocation in the trace."""
-
-NO_ADDRESSES: Final = "(no addresses recorded)"
-"""The layer and operator of all memory of a device whose events have no addresses."""
 
 
 def within_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
@@ -219,26 +360,11 @@ def no_events(trace: Trace) -> str:
 
 
 def memory(trace: Trace, by: MemoryBy = "device") -> Result:
-    """Return the allocated memory of each device by ``by``.
+    """Return the allocated memory of each device by ``by``, with the columns :data:`COLUMNS`.
 
-    For selected steps the peaks are those during the steps. Columns, besides ``rank``, ``device``:
-
-    ``device``
-        ``allocations`` (number), ``peak_bytes`` (most allocated at once), ``at_ns``, ``step``
-        (number), ``layer`` and ``operator`` of the allocation that reached the peak,
-        ``reserved_bytes`` (most reserved by the allocator, null where not recorded),
-        ``largest_bytes`` (largest single allocation), ``end_bytes`` (allocated at the end),
-        ``growth_bytes`` (median over the measured steps of the growth since the previous step).
-    ``layer``, ``operator``
-        ``bytes`` and ``count`` of its allocations that were live at the device's peak, their
-        ``share`` of the peak, ``largest_bytes``. The rows of a device add up to its peak; several
-        devices have no total.
-    ``step``
-        See :func:`_by_step`.
-    ``time``
-        See :func:`_by_time`.
-    ``convolution``
-        See :func:`_by_convolution`.
+    For selected steps the peaks are those during the steps. By layer and operator the rows of a
+    device add up to its peak; several devices have no total. Without allocator events there are no
+    rows, with the columns ``rank`` and ``device`` alone.
     """
     every = events(trace)
     selected = within_steps(trace, every)
@@ -248,13 +374,13 @@ def memory(trace: Trace, by: MemoryBy = "device") -> Result:
             if trace.tables.memory.height
             else no_events(trace)
         )
-        return Result(pl.DataFrame(schema=_EMPTY), {}, (why,))
+        return Result(conformed(selected, DEVICE_COLUMNS), {}, (why,), DEVICE_COLUMNS)
     totals: tuple[str, ...] = ()
     match by:
         case "device":
             frame = _by_device(trace, every, selected)
         case "step":
-            frame = _by_step(trace, every).drop("step_row")
+            frame = _by_step(trace, every)
         case "time":
             frame = _by_time(selected)
         case "convolution":
@@ -265,20 +391,12 @@ def memory(trace: Trace, by: MemoryBy = "device") -> Result:
             # The peaks of devices are at different times, and of different memories.
             if frame.select(PER_DEVICE).unique().height == 1:
                 totals = ("count", "bytes")
-    return Result(frame, sums(frame, *totals), _notes(trace, every, frame, by))
-
-
-_EMPTY: Final = {"rank": pl.Int32, "device": pl.Int32}
+    frame = conformed(completed(frame, COLUMNS[by]), COLUMNS[by])
+    return Result(frame, sums(frame, *totals), _notes(trace, every, frame, by), COLUMNS[by])
 
 
 def _by_device(trace: Trace, every: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
-    size = pl.col("bytes")
-    figures = selected.group_by(PER_DEVICE).agg(
-        (size > 0).sum().cast(pl.Int64).alias("allocations"),
-        pl.col("reserved").max().alias("reserved_bytes"),
-        size.filter(size > 0).max().alias("largest_bytes"),
-        pl.col("allocated").last().alias("end_bytes"),
-    )
+    figures = aggregated(selected, PER_DEVICE, DEVICES)
     at = in_steps(trace, peaks(selected))
     growth = _growth(trace, every)
     return (
@@ -292,11 +410,7 @@ def _by_device(trace: Trace, every: pl.DataFrame, selected: pl.DataFrame) -> pl.
         )
         .join(figures, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
         .join(growth, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
-        .select(
-            *PER_DEVICE, "allocations", "peak_bytes", "at_ns", "step", "layer", "operator",
-            "reserved_bytes", "largest_bytes", "end_bytes", "growth_bytes",
-        )
-    )  # fmt: skip
+    )
 
 
 def _growth(trace: Trace, every: pl.DataFrame) -> pl.DataFrame:
@@ -315,23 +429,15 @@ def _growth(trace: Trace, every: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at_peak(live: pl.DataFrame, by: MemoryBy) -> pl.DataFrame:
-    size = pl.col("bytes")
-    frame = live.group_by(*PER_DEVICE, by).agg(
-        pl.len().cast(pl.Int64).alias("count"), size.sum(), size.max().alias("largest_bytes")
-    )
-    share = size / size.sum().over(PER_DEVICE)
-    return frame.with_columns(share.alias("share")).sort(
+    return aggregated(live, (*PER_DEVICE, by), AT_PEAK).sort(
         *PER_DEVICE, "bytes", by, descending=[False, False, True, False], nulls_last=True
     )
 
 
 def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per device and step of its rank.
+    """Return one row per device and step of its rank, with :data:`STEPS` and ``step_row``.
 
-    Columns: ``rank``, ``device``, ``step`` (number), ``step_row``, ``allocations``, ``peak_bytes``
-    (most allocated during the step, its start included), ``end_bytes`` (at its end) and
-    ``growth_bytes`` (since the end of the previous step; null for the first). A device has no rows
-    of steps before its first event.
+    A device has no rows of steps before its first event.
     """
     number = pl.col("rank").cast(pl.Int64).fill_null(-1).alias("of_rank")
     steps = (
@@ -373,11 +479,7 @@ def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_time(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the time of each device's events in 40 equal slices, or per nanosecond if shorter.
-
-    Columns: ``rank``, ``device``, ``start_ns``, and ``allocated_bytes`` and ``reserved_bytes``, the
-    maximum of each in the slice, its start included.
-    """
+    """Return the time of each device's events in 40 equal slices, or per nanosecond if shorter."""
     parts = []
     for own in events.partition_by(PER_DEVICE, maintain_order=True):
         time = own["time"].to_numpy()
@@ -414,9 +516,7 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     """Return one row per layer, operator, pass and algorithm of the convolutions.
 
     The workspace is the memory that the launching operator of a convolution allocates and frees
-    before it returns, including temporary copies of operands, without the output. Columns:
-    ``rank``, ``device``, ``layer``, ``operator``, ``direction``, ``algorithm``, ``calls`` with a
-    workspace, and ``workspace_bytes``, the maximum of a call.
+    before it returns, including temporary copies of operands, without the output.
     """
     convolution = np.full(trace.tables.ops.height, NONE, dtype=np.int64)
     launched = trace.tables.episodes.filter(pl.col("op").is_not_null()).unique(
@@ -439,20 +539,18 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     peak = _peak_bytes(within)
     of_peak = launched[from_rows(peak["convolution"])]
     algorithm, direction = of_peak["algorithm"], of_peak["direction"]
-    return (
-        peak.with_columns(
-            layer_names(trace, trace.tables.ops["layer"].gather(of_peak["op"])),
-            operator_names(trace, of_peak["op"]),
-            direction,
-            algorithm,
-        )
-        .group_by(*PER_DEVICE, "layer", "operator", "direction", "algorithm")
-        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("bytes").max().alias("workspace_bytes"))
-        .sort(
-            *PER_DEVICE, "workspace_bytes", "layer", "operator", "direction", "algorithm",
-            descending=[False, False, True, False, False, False, False], nulls_last=True,
-        )
-    )  # fmt: skip
+    peak = peak.with_columns(
+        layer_names(trace, trace.tables.ops["layer"].gather(of_peak["op"])),
+        operator_names(trace, of_peak["op"]),
+        direction,
+        algorithm,
+    )
+    keys = ("layer", "operator", "direction", "algorithm")
+    return aggregated(peak, (*PER_DEVICE, *keys), CONVOLUTIONS).sort(
+        *(*PER_DEVICE, "workspace_bytes", *keys),
+        descending=[False, False, True, False, False, False, False],
+        nulls_last=True,
+    )
 
 
 def _peak_bytes(within: pl.DataFrame) -> pl.DataFrame:

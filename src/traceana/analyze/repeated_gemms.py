@@ -11,12 +11,60 @@ from traceana.columns.distinct import numbered
 from traceana.columns.intervals import Busy
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS, REPEATED_GEMMS_GAP
+from traceana.table import (
+    COUNT,
+    KERNEL,
+    LONG,
+    MEAN,
+    PART,
+    PATH,
+    TIME,
+    Column,
+    aggregated,
+    completed,
+    conformed,
+)
 from traceana.timeline.work import kernels_of, work
 from traceana.trace.work import OUTSIDE, layer_labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+_IN_RUN: Final = pl.col("length") >= REPEATED_GEMMS
+COLUMNS: Final = (
+    Column("layer", PATH, "layer of the products"),
+    Column("operator", LONG, "their operator"),
+    Column("shapes", LONG, "recorded inputs, JSON"),
+    Column("name", KERNEL, "name of the kernel"),
+    Column("precision", PART, "its precision"),
+    Column(
+        "blocks",
+        MEAN,
+        "blocks of its grid",
+        value=pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z"),
+        type=pl.Int64,
+    ),
+    Column(
+        "multiprocessors",
+        COUNT,
+        "multiprocessors of the device",
+        pl.col("multiprocessors").max(),
+        type=pl.Int32,
+    ),
+    Column("calls", COUNT, "number of products", pl.len()),
+    Column("time_ns", TIME, "their time", pl.col("duration").sum()),
+    Column("runs", COUNT, "number of runs", pl.col("run").n_unique()),
+    Column("longest", COUNT, "products in the longest run", pl.col("length").max()),
+    Column("in_runs", COUNT, "products in runs", _IN_RUN.sum()),
+    Column("in_runs_ns", TIME, "their time", pl.col("duration").filter(_IN_RUN).sum()),
+    Column(
+        "gaps_ns",
+        TIME,
+        "time between the products of runs in which their device is idle",
+        pl.col("gap").filter(_IN_RUN).sum(),
+    ),
+)
+"""The columns of :func:`products`."""
 _QUEUE: Final = ("rank", "device", "context", "stream")
 _COLUMNS: Final = (
     *_QUEUE,
@@ -31,50 +79,30 @@ def products(trace: Trace) -> Result:
 
     A run is :data:`REPEATED_GEMMS` or more consecutive ones of one step on one stream, with only
     kernels of a convolution (the expansion of the next image) and at most
-    :data:`REPEATED_GEMMS_GAP` between them.
-    Columns: ``layer``, ``operator``, ``shapes`` (recorded inputs, JSON), ``name``, ``precision``,
-    ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest`` (products in the
-    longest run), ``in_runs`` and ``in_runs_ns`` (those in runs, and their time), ``gaps_ns`` (time
-    between the products of runs in which their device is idle). Most in runs first.
+    :data:`REPEATED_GEMMS_GAP` between them. The columns are :data:`COLUMNS`. Most in runs first.
     """
     each = _in_order(trace)
     sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )
-    in_run = pl.col("length") >= REPEATED_GEMMS
-    summed = (
-        each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
-        .group_by(_KEYS)
-        .agg(
-            pl.col("multiprocessors").max(),
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.col("run").n_unique().cast(pl.Int64).alias("runs"),
-            pl.col("length").max().cast(pl.Int64).alias("longest"),
-            in_run.sum().cast(pl.Int64).alias("in_runs"),
-            pl.col("duration").filter(in_run).sum().alias("in_runs_ns"),
-            pl.col("gap").filter(in_run).sum().alias("gaps_ns"),
-            pl.col("op").first(),
-        )
-    )
+    each = each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
+    # Operators of one number in `operands` have the same name and shapes.
+    op = each.select(*_KEYS, "op").unique(_KEYS, keep="first", maintain_order=True)
+    summed = aggregated(each, _KEYS, COLUMNS).join(op, on=_KEYS, nulls_equal=True)
     layers = layer_labels(trace.tables)["layer_path"].cast(pl.String)
     kernel = trace.tables.names.select("name", "precision").with_row_index("name_id")
     frame = (
         summed.with_columns(
-            (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
             trace.tables.ops["name"].gather(summed["op"]).cast(pl.String).alias("operator"),
             trace.tables.ops["input_shapes"].gather(summed["op"]).alias("shapes"),
             layers.gather(summed["layer_row"]).fill_null(OUTSIDE).alias("layer"),
         )
         .join(kernel, on="name_id", how="left")
         .sort(["in_runs_ns", "time_ns", "layer", "name"], descending=[True, True, False, False])
-        .select(
-            *("layer", "operator", "shapes", "name", "precision", "blocks", "multiprocessors"),
-            *("calls", "time_ns", "runs", "longest", "in_runs", "in_runs_ns", "gaps_ns"),
-        )
     )
+    frame = conformed(completed(frame, COLUMNS), COLUMNS)
     notes = () if frame.height else ("no non-batched GEMMs",)
-    return Result(frame, sums(frame, "calls", "time_ns", "in_runs", "in_runs_ns"), notes)
+    return Result(frame, sums(frame, "calls", "time_ns", "in_runs", "in_runs_ns"), notes, COLUMNS)
 
 
 def _in_order(trace: Trace) -> pl.DataFrame:

@@ -9,29 +9,85 @@ import polars as pl
 from traceana.analyze.charges import charges
 from traceana.enrich.serving import iterations
 from traceana.enrich.steps import SET_BY_PROGRAM
-from traceana.result import Result
+from traceana.result import Result, nothing
+from traceana.table import (
+    COUNT,
+    FLOPS,
+    INTENSITY,
+    MEAN,
+    TEXT,
+    TIME,
+    Column,
+    aggregated,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import within
-from traceana.timeline.steps import device_windows, select, serves, steps
+from traceana.timeline.steps import device_windows, is_server, select, steps
 from traceana.trace import per_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-_FRAME: Final = {
-    "phase": pl.String,
-    "iterations": pl.Int64,
-    "requests": pl.Float64,
-    "tokens": pl.Float64,
-    "wall_ns": pl.Int64,
-    "host_ns": pl.Int64,
-    "work_ns": pl.Int64,
-    "tokens_per_s": pl.Float64,
-    "flops": pl.Int64,
-    "arithmetic_intensity": pl.Float64,
-    "idle_ns": pl.Int64,
-    "idle_cause": pl.String,
-}
+_TOKENS, _WALL = pl.col("tokens"), pl.col("wall_ns")
+_COUNTED: Final = _TOKENS.null_count() == 0
+COLUMNS: Final = laid_out(
+    (
+        Column("phase", TEXT, "prefill, decode or mixed", title="Phases, means per iteration"),
+        Column("iterations", COUNT, "number of its iterations", pl.len()),
+        Column("requests", MEAN, "mean number of requests", pl.col("requests").mean()),
+        Column(
+            "tokens",
+            MEAN,
+            "mean number of tokens; null where a text has none",
+            pl.when(_COUNTED).then(_TOKENS.mean()),
+        ),
+        Column(
+            "wall_ns",
+            TIME,
+            "mean of the iteration's time, as of `steps`",
+            _WALL.mean(),
+            title="time",
+        ),
+        Column("host_ns", TIME, "mean of its range on the host", pl.col("host_ns").mean()),
+        Column(
+            "work_ns",
+            TIME,
+            "mean of the summed durations of the work that it launched, whenever it ran",
+            pl.col("work_ns").mean(),
+            title="work",
+        ),
+        Column(
+            "tokens_per_s",
+            MEAN,
+            "all tokens over the time of all iterations (`wall_ns`)",
+            pl.when(_COUNTED & (_WALL.sum() > 0)).then(1e9 * _TOKENS.sum() / _WALL.sum()),
+            title="tokens/s",
+        ),
+        Column(
+            "flops",
+            FLOPS,
+            "mean of what has a FLOP count; null where nothing has",
+            title="counted",
+            scale="FLOPs",
+        ),
+        Column(
+            "arithmetic_intensity", INTENSITY, "FLOPs per compulsory byte of what has both counts"
+        ),
+        Column(
+            "idle_ns",
+            TIME,
+            "mean idle time of a device; null without device work",
+            pl.col("idle_ns").mean(),
+            title="idle",
+        ),
+        Column("idle_cause", TEXT, "cause of most idle time", title="mostly"),
+    ),
+    hidden="host_ns",
+    dropped="requests work_ns arithmetic_intensity flops idle_cause",
+)
+"""The columns of :func:`phases`."""
 
 _PROCESS: Final = ("rank", "process")
 """Ranks in containers have the same process id."""
@@ -39,21 +95,12 @@ _PROCESS: Final = ("rank", "process")
 
 @per_trace
 def phases(trace: Trace) -> Result:
-    """Return one row per phase of a server's iterations, longest first.
+    """Return one row per phase of a server's iterations, most time first.
 
-    Columns: ``phase``; ``iterations``; means over them: ``requests``, ``tokens`` (null where a text
-    has none), ``wall_ns`` (the iteration's time, :func:`traceana.timeline.steps.step_windows`),
-    ``host_ns`` (its range on the host), ``work_ns`` (summed durations of the work that it launched,
-    whenever it ran); ``tokens_per_s``, all tokens of the phase over the time of its iterations;
-    ``flops``, the mean of what has a FLOP count (null where nothing has), and
-    ``arithmetic_intensity``, FLOPs per compulsory byte of what has both; ``idle_ns``, the mean idle
-    time of a device in an iteration (null without device work), and ``idle_cause``, the cause of
-    most of it.
+    The columns are :data:`COLUMNS`.
     """
-    if not serves(trace):
-        return Result(
-            pl.DataFrame(schema=_FRAME), {}, ("the steps are not iterations of a server",)
-        )
+    if not is_server(trace):
+        return nothing(COLUMNS, "the steps are not iterations of a server")
     marks = trace.tables.ranges.filter(pl.col("kind").is_in([*SET_BY_PROGRAM, "step"])).select(
         *_PROCESS, "start", pl.col("text").cast(pl.String)
     )
@@ -70,30 +117,17 @@ def phases(trace: Trace) -> Result:
     in_order = trace.tables.steps.with_row_index("row").sort("start", "row").select("row", *key)
     each = pl.concat([in_order, steps(trace).frame.drop("process")], how="horizontal")
     each = each.join(marks, on=key, how="inner", nulls_equal=True)
-    whole = pl.col("tokens").null_count() == 0
     windows = device_windows(trace).rename({"step": "row"})
     parts = _idle_parts(trace, windows)
     each = each.join(_idle(windows, parts), on="row", how="left")
     frame = (
-        each.group_by("phase")
-        .agg(
-            pl.len().cast(pl.Int64).alias("iterations"),
-            pl.col("requests").mean(),
-            pl.when(whole).then(pl.col("tokens").mean()).alias("tokens"),
-            pl.col("wall_ns", "host_ns").mean().cast(pl.Int64),
-            pl.col("work_ns").mean().cast(pl.Int64),
-            pl.when(whole & (pl.col("wall_ns").sum() > 0))
-            .then(1e9 * pl.col("tokens").sum() / pl.col("wall_ns").sum())
-            .alias("tokens_per_s"),
-            pl.col("wall_ns").sum().alias("_total"),
-            pl.col("idle_ns").mean().cast(pl.Int64),
-        )
+        aggregated(each, ["phase"], COLUMNS)
+        .join(each.group_by("phase").agg(_WALL.sum().alias("total_ns")), on="phase")
         .join(_causes(parts, each), on="phase", how="left")
         .join(_flops(trace, each), on="phase", how="left")
-        .sort(["_total", "phase"], descending=[True, False])
-        .select(pl.col(name).cast(kind) for name, kind in _FRAME.items())
+        .sort(["total_ns", "phase"], descending=[True, False])
     )
-    return Result(frame)
+    return Result(conformed(frame, COLUMNS), columns=COLUMNS)
 
 
 def _idle_parts(trace: Trace, windows: pl.DataFrame) -> pl.DataFrame:
@@ -145,5 +179,5 @@ def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:
         moved = int(both["bytes"].sum())
         intensity = int(both["flops"].sum()) / moved if moved else None
         rows.append((phase, flops // own.height if flops else None, intensity))
-    schema = {name: _FRAME[name] for name in ("phase", "flops", "arithmetic_intensity")}
+    schema = {"phase": pl.String, "flops": pl.Int64, "arithmetic_intensity": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")

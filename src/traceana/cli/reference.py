@@ -10,6 +10,7 @@ Run as::
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any, Final
 
 import typer.main
@@ -85,16 +86,41 @@ bandwidth = 830
 """
 
 
+_FEWEST_COMMANDS: Final = 4
+"""An option that so many commands have alike is listed once."""
+
+
 def reference() -> str:
     """Return the reference as Markdown."""
     root: Any = typer.main.get_command(app)
-    parts = [_HEAD, _options("## Options before the command", root.params)]
+    commands_of: dict[str, list[str]] = {}
+    for name, command in root.commands.items():
+        for parameter in command.params:
+            commands_of.setdefault(_row(parameter), []).append(name)
+    shared: dict[str, str] = {}
+    for row, names in sorted(commands_of.items(), key=lambda item: -len(item[1])):
+        if len(names) >= _FEWEST_COMMANDS:
+            # Another text of the same option stands with its commands.
+            shared.setdefault(row.partition(" | ")[0], row)
+    title = "## Options of several commands\n\nEach command below names those that it has."
+    parts = [_HEAD, _table("## Options before the command", map(_row, root.params))]
+    in_order = [row for row in commands_of if row in shared.values()]
+    parts.append(_table(title, in_order))
     for name, command in root.commands.items():
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         usage = " ".join(["traceana", name, *(p.metavar for p in arguments), "[OPTIONS]"])
         text = "\n".join(line.strip() for line in command.help.splitlines())
         parts.append(f"## {name}\n\n```\n{usage}\n```\n\n{text}\n")
-        parts.append(_options("", command.params))
+        rows = {_row(parameter): _names(parameter) for parameter in command.params}
+        own = [row for row in rows if row not in in_order]
+        parts.append(_table("", own) if own else "")
+        common = [names for row, names in rows.items() if row in in_order]
+        lacking = [row.split(" | ")[0][2:] for row in in_order if row not in rows]
+        if len(lacking) < len(common):
+            without = f", without {', '.join(lacking)}" if lacking else ""
+            parts.append(f"Also the options of several commands{without}.\n")
+        elif common:
+            parts.append(f"Also {', '.join(common)}, as above.\n")
     parts.append(_CONFIGURATION)
     parts.append("A command that fails ends with one of the [exit codes](exit-codes.md).\n")
     return "\n".join(part for part in parts if part)
@@ -169,15 +195,19 @@ def _roff(text: str) -> str:
     return rf"\&{shown}" if shown.startswith((".", "'")) else shown
 
 
-def _options(title: str, parameters: list[Any]) -> str:
-    rows = []
-    for parameter in parameters:
-        names = ", ".join(f"`{name}`" for name in sorted(parameter.opts, key=len))
-        if parameter.param_type_name == "argument":
-            names = f"`{parameter.metavar}`"
-        rows.append(f"| {names} | {_value(parameter)} | {_cell(parameter.help)} |\n")
+def _table(title: str, rows: Iterable[str]) -> str:
     head = f"{title}\n\n" if title else ""
     return f"{head}| option | value | |\n| --- | --- | --- |\n{''.join(rows)}"
+
+
+def _row(parameter: Any) -> str:
+    return f"| {_names(parameter)} | {_value(parameter)} | {_cell(parameter.help)} |\n"
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar}`"
+    return ", ".join(f"`{name}`" for name in sorted(parameter.opts, key=len))
 
 
 def _value(parameter: Any) -> str:

@@ -42,27 +42,27 @@ def numbered(*frames: pl.DataFrame) -> tuple[Ints, ...]:
     if limit > _WIDEST:
         return by_halves(*frames)
     numbers = tuple(np.zeros(frame.height, dtype=np.int64) for frame in frames)
-    for at, found in enumerate(numbers):
-        for begin in range(0, len(found), _BLOCK):
-            block = found[begin : begin + _BLOCK]
+    for number, numbers_of_frame in enumerate(numbers):
+        for begin in range(0, len(numbers_of_frame), _BLOCK):
+            block = numbers_of_frame[begin : begin + _BLOCK]
             for column in columns:
                 block *= column.base
-                block += column.digits(at, begin)
+                block += column.digits(number, begin)
     _close(numbers, limit)
     return numbers
 
 
 def first_rows(numbers: Ints) -> Ints:
     """Return the first row of each of ``numbers``, as of :func:`numbered`, in their order."""
-    found = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
+    first = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
     for begin in range(0, len(numbers), _BLOCK):
         block = numbers[begin : begin + _BLOCK]
-        new = np.flatnonzero(found[block] < 0)[::-1]
+        unseen = np.flatnonzero(first[block] < 0)[::-1]
         # Of several assignments to one index the last one stays.
-        found[block[new]] = begin + new
-        if (found >= 0).all():
+        first[block[unseen]] = begin + unseen
+        if (first >= 0).all():
             break
-    return found
+    return first
 
 
 def distinct(frame: pl.DataFrame) -> pl.DataFrame:
@@ -117,15 +117,15 @@ class Threads(msgspec.Struct, frozen=True):
         """Return the threads of tables with the columns of :data:`THREAD`."""
         tables = ops, calls, ranges, ops.clear() if windows is None else windows
         frames = [table.select(THREAD) for table in tables]
-        of_ops, of_calls, of_ranges, own = numbers = thread_numbers(*frames)
+        op_numbers, call_numbers, range_numbers, window_numbers = numbers = thread_numbers(*frames)
         known = pl.concat(frames, how="vertical_relaxed")[first_rows(np.concatenate(numbers))]
-        return cls(of_ops, of_calls, of_ranges, own, known)
+        return cls(op_numbers, call_numbers, range_numbers, window_numbers, known)
 
     def among(self, numbers: Ints) -> Flags:
         """Return for each thread whether it is one of ``numbers``; -1 does not count."""
-        found = np.zeros(self.known.height, dtype=np.bool_)
-        found[numbers[numbers >= 0]] = True
-        return found
+        is_among = np.zeros(self.known.height, dtype=np.bool_)
+        is_among[numbers[numbers >= 0]] = True
+        return is_among
 
 
 class _Digits(msgspec.Struct, frozen=True):
@@ -159,21 +159,24 @@ class _Digits(msgspec.Struct, frozen=True):
         nulls = block.null_count() > 0
         values = (block.fill_null(self.low) if nulls else block).to_numpy()
         if self.known is None:
-            found: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
+            digit: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
         else:
-            found = np.searchsorted(self.known, values) + 1
+            digit = np.searchsorted(self.known, values) + 1
         if nulls:
-            found[block.is_null().to_numpy()] = 0
-        return found
+            digit[block.is_null().to_numpy()] = 0
+        return digit
 
 
 def by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
-    """Return the numbers, computed from those of each half of the columns."""
+    """Return the numbers, computed from the numbers of each half of the columns."""
     names = frames[0].columns
     halves = (names[: len(names) // 2], names[len(names) // 2 :])
-    each = [numbered(*(frame.select(half) for frame in frames)) for half in halves]
+    numbers_of_halves = [numbered(*(frame.select(half) for frame in frames)) for half in halves]
     return numbered(
-        *(pl.DataFrame({"one": one, "other": other}) for one, other in zip(*each, strict=True))
+        *(
+            pl.DataFrame({"one": left, "other": right})
+            for left, right in zip(*numbers_of_halves, strict=True)
+        )
     )
 
 
@@ -181,23 +184,27 @@ def _close(numbers: Sequence[Ints], limit: int) -> None:
     """Renumber ``numbers``, all below ``limit``, in-place: without gaps, in the same order."""
     rows = sum(map(len, numbers))
     if limit > min(_NARROW, max(_SPARSE * rows, _SHORT)):
-        each = [np.unique(found) for found in numbers]
-        known = each[0] if len(each) == 1 else np.unique(np.concatenate(each))
-        for found in numbers:
-            found[:] = np.searchsorted(known, found)
+        distinct_numbers = [np.unique(frame_numbers) for frame_numbers in numbers]
+        distinct_number = (
+            distinct_numbers[0]
+            if len(distinct_numbers) == 1
+            else np.unique(np.concatenate(distinct_numbers))
+        )
+        for frame_numbers in numbers:
+            frame_numbers[:] = np.searchsorted(distinct_number, frame_numbers)
         return
-    there = np.zeros(limit, dtype=np.bool_)
-    for found in numbers:
-        there[found] = True
-    if there.all():
+    occurs = np.zeros(limit, dtype=np.bool_)
+    for frame_numbers in numbers:
+        occurs[frame_numbers] = True
+    if occurs.all():
         return
     # Most of a sparse table is never written: its pages cost nothing.
-    known = np.flatnonzero(there)
+    distinct_number = np.flatnonzero(occurs)
     place = np.empty(limit, dtype=np.int32)
-    place[known] = np.arange(len(known))
-    for found in numbers:
-        for begin in range(0, len(found), _BLOCK):
-            block = found[begin : begin + _BLOCK]
+    place[distinct_number] = np.arange(len(distinct_number))
+    for frame_numbers in numbers:
+        for begin in range(0, len(frame_numbers), _BLOCK):
+            block = frame_numbers[begin : begin + _BLOCK]
             block[:] = place[block]
 
 
@@ -224,9 +231,9 @@ def running_sum(group: Ints, values: Ints) -> Ints:
     sums = np.cumsum(values[order])
     begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     before = sums[begins] - values[order[begins]]
-    found = np.empty_like(sums)
-    found[order] = sums - np.repeat(before, np.diff(begins, append=len(ordered)))
-    return found
+    sums_of_rows = np.empty_like(sums)
+    sums_of_rows[order] = sums - np.repeat(before, np.diff(begins, append=len(ordered)))
+    return sums_of_rows
 
 
 class Texts(msgspec.Struct, frozen=True):
@@ -247,9 +254,9 @@ class Texts(msgspec.Struct, frozen=True):
         null = int(physical.max() or 0) + 1  # type: ignore[arg-type]
         nulls = column.null_count() > 0
         code_of_row = (physical.fill_null(null) if nulls else physical).to_numpy()
-        there = np.zeros(null + 1, dtype=np.bool_)
-        there[code_of_row] = True
-        codes = np.flatnonzero(there[:null]).astype(np.uint32)
+        occurs = np.zeros(null + 1, dtype=np.bool_)
+        occurs[code_of_row] = True
+        codes = np.flatnonzero(occurs[:null]).astype(np.uint32)
         distinct = pl.Series(codes, dtype=physical.dtype).cat.to(column.dtype).cast(pl.String)
         return cls(distinct, codes, null, code_of_row)
 
@@ -301,13 +308,13 @@ def in_turn(rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[tuple
 
     Elements that are not equally often in both have none: which one is missing is not known.
     """
-    places: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    positions: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, elements in enumerate((rows, columns)):
-        for at, element in enumerate(elements):
-            places[element][side].append(at)
+        for position, element in enumerate(elements):
+            positions[element][side].append(position)
     return [
         pair
-        for mine, theirs in places.values()
-        if len(mine) == len(theirs)
-        for pair in zip(mine, theirs, strict=True)
+        for row_positions, column_positions in positions.values()
+        if len(row_positions) == len(column_positions)
+        for pair in zip(row_positions, column_positions, strict=True)
     ]

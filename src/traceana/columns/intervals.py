@@ -88,8 +88,8 @@ class Busy(msgspec.Struct, frozen=True):
         nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         both = {}
         for device in {**self.by_device, **more}:
-            one, other = self.by_device.get(device, nothing), more.get(device, nothing)
-            starts, ends = (np.concatenate(sides) for sides in zip(one, other, strict=True))
+            own, added = self.by_device.get(device, nothing), more.get(device, nothing)
+            starts, ends = (np.concatenate(sides) for sides in zip(own, added, strict=True))
             both[device] = union(starts, ends)
         return Busy(both)
 
@@ -146,18 +146,18 @@ def exposed(copies: pl.DataFrame, kernels: Busy, keys: Sequence[str]) -> pl.Data
     has ``rank``, ``device``, ``start`` and ``duration``; copies without a device are left out, as
     are combinations of only such copies. O(n log n).
     """
-    each = [*keys, "rank", "device"]
+    device_keys = [*keys, "rank", "device"]
     end, begin = pl.col("end"), pl.col("start")
     ordered = (
-        copies.select(*each, "start", (begin + pl.col("duration")).alias("end"))
+        copies.select(*device_keys, "start", (begin + pl.col("duration")).alias("end"))
         .drop_nulls("device")
         .sort("start")
     )
-    reached = end.cum_max().shift(1).over(each)
+    reached = end.cum_max().shift(1).over(device_keys)
     windows = (
         ordered.with_columns((begin > reached).fill_null(value=True).alias("first"))
-        .with_columns(pl.col("first").cum_sum().over(each).alias("window"))
-        .group_by(*each, "window")
+        .with_columns(pl.col("first").cum_sum().over(device_keys).alias("window"))
+        .group_by(*device_keys, "window")
         .agg(begin.min(), end.max())
         .sort("start")  # lookups in order of time are faster
     )

@@ -75,15 +75,17 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     def nearest(self, flags: Flags, rows: Ints) -> Ints:
         """Return for each of ``rows`` itself or its nearest parent in ``flags``; else ``NONE``."""
-        found = rows.copy()
-        left = np.flatnonzero(found != NONE)
+        ancestor = rows.copy()
+        climbing = np.flatnonzero(ancestor != NONE)
         for _ in range(_MOST_CLIMBED):
-            left = left[~flags[found[left]]]
-            found[left] = self.parent[found[left]]
-            left = left[found[left] != NONE]
-        if len(left):
-            found[left] = self.inherit(np.where(flags, np.arange(len(flags)), NONE))[found[left]]
-        return found
+            climbing = climbing[~flags[ancestor[climbing]]]
+            ancestor[climbing] = self.parent[ancestor[climbing]]
+            climbing = climbing[ancestor[climbing] != NONE]
+        if len(climbing):
+            ancestor[climbing] = self.inherit(np.where(flags, np.arange(len(flags)), NONE))[
+                ancestor[climbing]
+            ]
+        return ancestor
 
     def inherit(self, value: Ints) -> Ints:
         """Return ``value`` with :data:`NONE` replaced by that of the nearest parent with one."""
@@ -95,7 +97,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return result
 
     def united(self, bits: Ints) -> Ints:
-        """Return ``bits`` of each row combined with those of all its parents."""
+        """Return the ``bits`` of each row combined with the bits of all its parents."""
         result = bits.copy()
         for rows in self.levels[1:]:
             result[rows] |= result[self.parent[rows]]
@@ -144,18 +146,18 @@ class Nesting(Tree, frozen=True, dict=True):
 
     def _begun(self, key: Ints, time: Ints) -> Ints:
         """Return the number of intervals, in their order, that begin until each (thread, time)."""
-        order, own = self.order, len(self.order)
+        order, intervals = self.order, len(self.order)
         first, last = self._ends
         span = last - first + 3
         if (max(int(self.key.max()), int(key.max(initial=0))) + 2) * span >= WIDEST:
             (position,) = timeline(
                 np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
             )
-            return np.searchsorted(position[:own], position[own:], side="right")
+            return np.searchsorted(position[:intervals], position[intervals:], side="right")
         # Times before all intervals and after them are one number each.
-        asked = time.clip(first - 1, last + 1)
-        asked += key * span - first
-        return np.searchsorted(self._positions, asked, side="right")
+        query = time.clip(first - 1, last + 1)
+        query += key * span - first
+        return np.searchsorted(self._positions, query, side="right")
 
     def innermost(self, key: Ints, time: Ints) -> Ints:
         """Return the row of the innermost interval at each (thread, time).
@@ -165,25 +167,25 @@ class Nesting(Tree, frozen=True, dict=True):
         order = self.order
         if not len(order):
             return np.full(len(time), NONE, dtype=np.int64)
-        found = self._begun(key, time) - 1
-        row = np.where(found == NONE, NONE, order[found])
+        last = self._begun(key, time) - 1
+        row = np.where(last == NONE, NONE, order[last])
         row[(row != NONE) & (self.key[row] != key)] = NONE
         ended = np.flatnonzero((row != NONE) & (self.end[row] <= time))
-        for climbed in count():
+        for steps in count():
             if not len(ended):
                 break
-            if climbed == _MOST_CLIMBED:
+            if steps == _MOST_CLIMBED:
                 open_row = self.innermost_by_counting(key[ended], time[ended])
                 if open_row is not None:
                     row[ended] = open_row
                     break
             row[ended] = self.parent[row[ended]]
-            at = row[ended]
-            ended = ended[(at != NONE) & (self.end[at] <= time[ended])]
+            parent_row = row[ended]
+            ended = ended[(parent_row != NONE) & (self.end[parent_row] <= time[ended])]
         return row
 
     def innermost_by_counting(self, key: Ints, time: Ints) -> Ints | None:
-        """Return what :meth:`innermost` does, in a time that does not grow with the depth.
+        """Return the result of :meth:`innermost`, in a time that does not grow with the depth.
 
         None where intervals overlap without nesting. Otherwise those that have begun and not ended
         contain each other, so their number is the depth at which the innermost one is found.
@@ -192,16 +194,18 @@ class Nesting(Tree, frozen=True, dict=True):
         inside = self.parent[order] != NONE
         if (self.end[order[inside]] > self.end[self.parent[order[inside]]]).any():
             return None
-        own = len(order)
+        intervals = len(order)
         begin, finish = timeline(
             np.concatenate((self.key[order], key)),
             np.concatenate((self.start[order], time)),
             np.concatenate((self.end[order], time)),
         )
-        begun = np.searchsorted(begin[:own], begin[own:], side="right")
-        depth = begun - np.searchsorted(np.sort(finish[:own]), finish[own:], side="right")
-        at = _last_of_depth(self.depth[order], np.arange(own), depth - 1, begun)
-        return take(order, at)
+        begun = np.searchsorted(begin[:intervals], begin[intervals:], side="right")
+        depth = begun - np.searchsorted(
+            np.sort(finish[:intervals]), finish[intervals:], side="right"
+        )
+        last = _last_of_depth(self.depth[order], np.arange(intervals), depth - 1, begun)
+        return take(order, last)
 
 
 def rows_by_depth(depth: Ints) -> Sequence[Ints]:
@@ -253,15 +257,15 @@ def _last_of_depth(depth: Ints, value: Ints, wanted: Ints, before: Ints) -> Ints
 
     ``depth`` and ``value`` have an entry for each of them. A negative depth has none.
     """
-    found = np.full(len(wanted), NONE, dtype=np.int64)
+    last = np.full(len(wanted), NONE, dtype=np.int64)
     if not len(depth) or not len(wanted):
-        return found
+        return last
     levels = rows_by_depth(depth)
     # Level by level both sides are in order, and a search continues where the last one ended.
-    for asked, rows in zip(rows_by_depth((wanted + 1).clip(0))[1:], levels, strict=False):
-        at = np.searchsorted(rows, before[asked]) - 1
-        found[asked] = value[rows[at]]
-    return found
+    for queries, rows in zip(rows_by_depth((wanted + 1).clip(0))[1:], levels, strict=False):
+        position = np.searchsorted(rows, before[queries]) - 1
+        last[queries] = value[rows[position]]
+    return last
 
 
 def by_peeling(start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -275,7 +279,7 @@ def by_peeling(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     rest = np.arange(len(start))
     level = 0
     while len(rest) and level < _DEEP:
-        outer = _outermost(start, end, rest)
+        outer = _starts_outermost(start, end, rest)
         depth[rest[outer]] = level
         owner = rest[outer][np.cumsum(outer) - 1]
         inner = ~outer
@@ -283,11 +287,13 @@ def by_peeling(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         end[rest[inner]] = np.minimum(end[rest[inner]], end[owner[inner]])
         rest = rest[inner]
         level += 1
-    _walk(start, end, parent, depth, rest, level)
+    _nest_with_stack(start, end, parent, depth, rest, level)
     return parent, depth
 
 
-def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: int) -> None:
+def _nest_with_stack(
+    start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: int
+) -> None:
     """Fill in ``parent`` and ``depth`` of the intervals ``rest``, from ``level`` on, with a stack.
 
     One pass per level would take time in the square of the depth.
@@ -305,12 +311,12 @@ def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: 
         around.append((i, finish))
 
 
-def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
+def _starts_outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
     """Return which of ``rest`` start after the end of all outermost intervals before them."""
     begins, ends = start[rest], end[rest].copy()
     for _ in range(_MOST_PASSES):
-        before = np.concatenate(([NONE], np.maximum.accumulate(ends)[:-1]))
-        outer = begins >= before
+        ended_before = np.concatenate(([NONE], np.maximum.accumulate(ends)[:-1]))
+        outer = begins >= ended_before
         owner_end = ends[outer][np.cumsum(outer) - 1]
         inner = ~outer & (begins < owner_end)
         if np.all(outer | inner):

@@ -38,10 +38,10 @@ def attribute(
 
     if not replays_graphs(trace):
         return attributed(trace, step_marker, code=code)
-    from traceana.enrich.graph_replays import of_replays, with_captured
+    from traceana.enrich.graph_replays import attributed_replays, with_captured
 
     trace, captured = with_captured(trace)
-    return of_replays(attributed(trace, step_marker, code=code), captured, other)
+    return attributed_replays(attributed(trace, step_marker, code=code), captured, other)
 
 
 def replays_graphs(trace: Trace) -> bool:

@@ -19,7 +19,7 @@ from traceana.enrich.launches import (
 )
 from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.resolve import (
-    Launched,
+    LaunchPoint,
     agreed_layers,
     layer_table,
     layers_of_work,
@@ -86,9 +86,9 @@ def attribute(
     scopes = ScopeLayers.of(ops, activities)
     ops = conform("ops", with_nesting(ops, op_names, nesting))
     ops = ops.with_columns(scopes.direction_of_ops(ops))
-    ops = ops.with_columns(_with_that_around(ops, nesting))
+    ops = ops.with_columns(_directions_with_enclosing(ops, nesting))
     thread_ranges = ThreadRanges.of(ranges, range_key)
-    within = _within_steps(ranges, step_table, ledger)
+    within = _without_whole_step(ranges, step_table, ledger)
     op_step = step_of(step_table, ops["process"], ops["start"])
     copying = None
     if calls.height:
@@ -107,34 +107,36 @@ def attribute(
         copying,
     )
     resolved = resolve(program, scopes, code, compiled=trace.meta.framework == "JAX")
-    deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
-    ledger.add("deep_range", deep + resolved.too_long, table="ranges", kept=True)
+    too_deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
+    ledger.add("deep_range", too_deep + resolved.too_long, table="ranges", kept=True)
 
     if of_device or activities["kind"].is_in(DEVICE_WORK).any():
         ledger.add("no_work", int(launches["lost"].sum()), table="calls", kept=True)
     elif ops.height or len(thread_ranges.row):
         if ops.height:
-            found, names = operator_activities(ops, nesting, ranges, trace.tables.instructions)
+            host_activities, names = operator_activities(
+                ops, nesting, ranges, trace.tables.instructions
+            )
         else:
             rows = thread_ranges.row
-            found, names = range_activities(ranges[rows], thread_ranges.nesting)
-            in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["range"])
-            found = found.with_columns(in_ranges.alias("range"))
-        activities = conform("activities", found)
+            host_activities, names = range_activities(ranges[rows], thread_ranges.nesting)
+            in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(host_activities["range"])
+            host_activities = host_activities.with_columns(in_ranges.alias("range"))
+        activities = conform("activities", host_activities)
         ledger.add("no_device_work", launches_of(calls), table="activities")
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
 
     # The thread and the time of each activity's launch, thread NONE where unknown; for work of the
     # host its own thread and its start. An operator's activity includes dispatch before it, which
     # may start before the range that contains the operator.
-    call, known_op, known_range = (
+    call, recorded_op, recorded_range = (
         from_rows(activities[column]) for column in ("call", "op", "range")
     )
     launched_on = take(call_key, call)
-    for keys, row in ((op_key, known_op), (range_key, known_range)):
+    for keys, row in ((op_key, recorded_op), (range_key, recorded_range)):
         launched_on = np.where(launched_on == NONE, take(keys, row), launched_on)
-    began = np.maximum(activities["start"].to_numpy(), take(program.start, known_op))
-    launched = np.where(call == NONE, began, take(calls["start"].to_numpy(), call))
+    work_began = np.maximum(activities["start"].to_numpy(), take(program.start, recorded_op))
+    launched = np.where(call == NONE, work_began, take(calls["start"].to_numpy(), call))
     key, time = launched_on, launched
     if captured.any():
         # The node of a graph has the layer of its capture.
@@ -142,10 +144,10 @@ def attribute(
         node = activities["capture_time"].is_not_null().to_numpy()
         key[node], time[node] = captured_key, activities["capture_time"].to_numpy()[node]
 
-    op = np.where(known_op == NONE, nesting.innermost(key, time), known_op)
+    op = np.where(recorded_op == NONE, nesting.innermost(key, time), recorded_op)
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
     in_direction = thread_ranges.direction_at(key, time)
-    at_launch = Launched(key, time, op, known_op, in_direction, lost.to_numpy())
+    at_launch = LaunchPoint(key, time, op, recorded_op, in_direction, lost.to_numpy())
     layers, layer, direction = layers_of_work(
         resolved, program, activities, names, at_launch, ledger
     )
@@ -182,7 +184,7 @@ def attribute(
     )
 
 
-def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
+def _without_whole_step(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
     """Return which ranges can be layers: those that contain no whole step.
 
     A range that begins within a step and contains later steps was never closed (a push without
@@ -192,9 +194,9 @@ def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger
     holds = whole_steps_within(step_table, ranges) > 0
     by_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
     around = ranges.filter(holds & by_program)
-    at = step_of(step_table, around["process"], around["start"])
-    begins = step_table["start"].gather(to_rows(at))
-    unclosed = around.filter((pl.lit(begins) < pl.col("start")).fill_null(False))
+    step = step_of(step_table, around["process"], around["start"])
+    step_begins = step_table["start"].gather(to_rows(step))
+    unclosed = around.filter((pl.lit(step_begins) < pl.col("start")).fill_null(False))
     ledger.add(
         "unclosed",
         unclosed.height,
@@ -207,19 +209,19 @@ def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger
     return within
 
 
-def _with_that_around(ops: pl.DataFrame, nesting: Nesting) -> pl.Series:
+def _directions_with_enclosing(ops: pl.DataFrame, nesting: Nesting) -> pl.Series:
     """Return the directions of ``ops``; an instruction without a scope has that of the nearest
     instruction with one around it, whose layer it has too.
 
     XLA's functions, bodies of loops and conditionals contain instructions of its own making.
     """
     direction = ops["direction"]
-    lacking = direction.is_null() & ops["scope"].is_null() & ops["instruction"].is_not_null()
-    if not lacking.any():
+    without_scope = direction.is_null() & ops["scope"].is_null() & ops["instruction"].is_not_null()
+    if not without_scope.any():
         return direction
     rows = np.arange(ops.height)
-    around = nesting.inherit(np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
-    return direction.zip_with(~lacking, direction.gather(to_rows(around)))
+    scoped_ancestor = nesting.inherit(np.where(ops["scope"].is_null().to_numpy(), NONE, rows))
+    return direction.zip_with(~without_scope, direction.gather(to_rows(scoped_ancestor)))
 
 
 def remarked(trace: Trace, marker: str) -> Trace:
@@ -232,19 +234,21 @@ def remarked(trace: Trace, marker: str) -> Trace:
     ranks = activities["rank"].unique().sort()
     tables = [trace.tables.steps.clear()]
     step = np.full(activities.height, NONE, dtype=np.int64)
-    when = pl.coalesce(trace.tables.calls["start"].gather(activities["call"]), activities["start"])
-    time = activities.select(when.alias("time")).to_series()
+    launch_time = pl.coalesce(
+        trace.tables.calls["start"].gather(activities["call"]), activities["start"]
+    )
+    time = activities.select(launch_time.alias("time")).to_series()
     for rank in ranks if len(ranks) else [None]:
         of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
         part = {name: trace.tables[name].filter(of_rank) for name in ("ranges", "ops")}
-        rows = activities.select(of_rank.alias("own"))["own"]
-        found = marked_by(trace.with_tables(**part), activities.filter(rows), marker)
-        of_rank_work = activities.filter(rows)
-        own = step_of(found, of_rank_work["process"], time.filter(rows))
-        own = steps_of_lost_launches(of_rank_work, own)
-        before = sum(table.height for table in tables)
-        step[rows.to_numpy()] = np.where(own == NONE, NONE, own + before)
-        tables.append(found.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
+        in_rank = activities.select(of_rank.alias("own"))["own"]
+        step_table = marked_by(trace.with_tables(**part), activities.filter(in_rank), marker)
+        of_rank_work = activities.filter(in_rank)
+        step_of_work = step_of(step_table, of_rank_work["process"], time.filter(in_rank))
+        step_of_work = steps_of_lost_launches(of_rank_work, step_of_work)
+        steps_before = sum(table.height for table in tables)
+        step[in_rank.to_numpy()] = np.where(step_of_work == NONE, NONE, step_of_work + steps_before)
+        tables.append(step_table.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
     return trace.with_tables(
         steps=with_complete(pl.concat(tables), launches_with_work(trace.tables.calls, activities)),
         activities=activities.with_columns(to_rows(step).alias("step")),

@@ -38,32 +38,36 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
         )
     measured = counters.drop("activity", strict=False)
     # `ncu --print-kernel-base function` prints the function name only.
-    bare = not measured["name"].str.contains_any(["<", "("]).any()
-    spell = functions if bare else signatures
-    kernels = _launched(trace, spell(trace.tables.names["name"]))
-    measured = _each(measured, spell(measured["name"]), kernels["_name"]).with_row_index("_row")
-    sized = not any(frame[size].has_nulls() for frame in (measured, kernels) for size in _SIZES)
-    keys = ["_name", *(_SIZES if sized else [])]
+    functions_only = not measured["name"].str.contains_any(["<", "("]).any()
+    comparable = functions if functions_only else signatures
+    kernels = _kernels_by_launch(trace, comparable(trace.tables.names["name"]))
+    measured = _one_row_per_launch(
+        measured, comparable(measured["name"]), kernels["_name"]
+    ).with_row_index("_row")
+    compare_sizes = not any(
+        frame[size].has_nulls() for frame in (measured, kernels) for size in _SIZES
+    )
+    keys = ["_name", *(_SIZES if compare_sizes else [])]
     kernels = (
         kernels.with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
         .with_row_index("_order")
         .select("activity", "_order", *keys, "_nth")
     )
     launches = (
-        measured.with_columns(spell(measured["name"]).alias("_name"))
+        measured.with_columns(comparable(measured["name"]).alias("_name"))
         .sort("launch", maintain_order=True)
         .with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
     )
-    found = launches.join(kernels, on=[*keys, "_nth"], how="left", maintain_order="left")
-    joined = found.sort("_row").select(counters.columns)
-    of_measured = kernels.filter(pl.col("_name").is_in(launches["_name"].unique().implode()))
-    lacking = int(joined.filter(pl.col("activity").is_null())["launches"].fill_null(1).sum())
+    with_kernels = launches.join(kernels, on=[*keys, "_nth"], how="left", maintain_order="left")
+    joined = with_kernels.sort("_row").select(counters.columns)
+    measured_kernels = kernels.filter(pl.col("_name").is_in(launches["_name"].unique().implode()))
+    without_kernel = int(joined.filter(pl.col("activity").is_null())["launches"].fill_null(1).sum())
     matched = joined.height - joined["activity"].null_count()
-    order = found["_order"].drop_nulls().cast(pl.Int64)
+    order = with_kernels["_order"].drop_nulls().cast(pl.Int64)
     ledger = Ledger()
-    ledger.add("unmatched", lacking, table="counters", kept=True, detail=ABSENT)
-    left = of_measured.height - matched
-    ledger.add("unmatched", left, table="activities", kept=True, detail=UNMEASURED)
+    ledger.add("unmatched", without_kernel, table="counters", kept=True, detail=ABSENT)
+    unmeasured = measured_kernels.height - matched
+    ledger.add("unmatched", unmeasured, table="activities", kept=True, detail=UNMEASURED)
     ledger.add(
         "unmatched",
         int((order.diff() < 0).sum()) if joined["launches"].null_count() else 0,
@@ -75,37 +79,39 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     return trace.with_tables(counters=joined, ledger=pl.concat([kept, ledger.frame()]))
 
 
-def _each(measured: pl.DataFrame, names: pl.Series, kernels: pl.Series) -> pl.DataFrame:
+def _one_row_per_launch(
+    measured: pl.DataFrame, names: pl.Series, kernels: pl.Series
+) -> pl.DataFrame:
     """Return ``measured`` with a row for each launch of rows that have the mean of several.
 
-    ``names`` are those of its rows, ``kernels`` those of the timeline's kernels. Launches that the
-    timeline does not have stay one row.
+    ``names`` are the compared names of its rows, ``kernels`` the names of the timeline's kernels.
+    Launches that the timeline does not have stay one row.
     """
     if measured["launches"].null_count() == measured.height:
         return measured
     counts = kernels.value_counts().rename({kernels.name: "_name", "count": "_ran"})
-    each = (
+    with_count = (
         measured.with_columns(names.alias("_name"))
         .join(counts, on="_name", how="left", maintain_order="left")
         .with_columns(
             pl.min_horizontal("launches", pl.col("_ran").fill_null(0).cast(pl.Int64)).alias("_own")
         )
     )
-    apart = pl.concat(
+    separate = pl.concat(
         [
-            each.select(pl.all().repeat_by(pl.col("_own").fill_null(1)).explode()).with_columns(
-                pl.when(pl.col("launches").is_not_null()).then(1).alias("launches")
-            ),
-            each.filter(pl.col("launches") > pl.col("_own")).with_columns(
+            with_count.select(
+                pl.all().repeat_by(pl.col("_own").fill_null(1)).explode()
+            ).with_columns(pl.when(pl.col("launches").is_not_null()).then(1).alias("launches")),
+            with_count.filter(pl.col("launches") > pl.col("_own")).with_columns(
                 pl.col("launches") - pl.col("_own")
             ),
         ],
         how="vertical_relaxed",
     )
-    return apart.filter(pl.col("name").is_not_null()).select(measured.columns)
+    return separate.filter(pl.col("name").is_not_null()).select(measured.columns)
 
 
-def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
+def _kernels_by_launch(trace: Trace, names: pl.Series) -> pl.DataFrame:
     """Return ``activity``, ``_name`` and sizes of the kernels, in launch order.
 
     ``names`` are the compared names, by row of the trace's ``names``. A kernel without a recorded
@@ -143,7 +149,7 @@ def signatures(names: pl.Series) -> pl.Series:
     """
     distinct = names.unique()
     bare = (
-        _without(_PARENTHESIS, canonical(distinct))
+        _removed(_PARENTHESIS, canonical(distinct))
         .str.replace_all(r"#[0-9]+", "")
         .str.replace_all(r"\b([0-9]+)[uUlL]+\b", "$1")
     )
@@ -157,12 +163,12 @@ def signatures(names: pl.Series) -> pl.Series:
 def functions(names: pl.Series) -> pl.Series:
     """Return the function name of each kernel, without namespace, template and arguments."""
     distinct = names.unique()
-    bare = _without(_TEMPLATE, _without(_PARENTHESIS, canonical(distinct)))
+    bare = _removed(_TEMPLATE, _removed(_PARENTHESIS, canonical(distinct)))
     function = bare.str.extract_all(_IDENTIFIER).list.last()
     return names.replace_strict(distinct, function, return_dtype=pl.String)
 
 
-def _without(pattern: str, texts: pl.Series) -> pl.Series:
+def _removed(pattern: str, texts: pl.Series) -> pl.Series:
     """Return ``texts`` without the matches of ``pattern``, removed repeatedly from inside out."""
     for _ in range(_DEEPEST):
         shorter = texts.str.replace_all(pattern, " ")

@@ -96,9 +96,11 @@ def operator_activities(
     stopped = EarlyStopped.of(ops)
     stopped_or_around = stopped.innermost | stopped.around
     rank = np.where(stopped_or_around, 0, ranked["rank"].fill_null(_COMPUTE).to_numpy())
-    found = _exclusive(nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_))
-    found, waits = _with_work_of_pools(found, ops, ranges, instructions)
-    return _activities(("op", ops, found), ("range", ranges, waits))
+    exclusive = _exclusive_times(
+        nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_)
+    )
+    exclusive, waits = _with_pool_work(exclusive, ops, ranges, instructions)
+    return _activities(("op", ops, exclusive), ("range", ranges, waits))
 
 
 def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -110,56 +112,59 @@ def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
     text = ranges["text"].cast(pl.String)
     frames = text.str.contains(_FRAMES).fill_null(False).to_numpy()
     rank = np.full(ranges.height, _COMPUTE, dtype=np.int64)
-    found = _exclusive(nesting, rank, np.zeros(ranges.height, dtype=np.bool_), frames)
-    return _activities(("range", ranges, found))
+    exclusive = _exclusive_times(nesting, rank, np.zeros(ranges.height, dtype=np.bool_), frames)
+    return _activities(("range", ranges, exclusive))
 
 
-def _with_work_of_pools(
-    found: pl.DataFrame, ops: pl.DataFrame, ranges: pl.DataFrame, instructions: pl.DataFrame
+def _with_pool_work(
+    exclusive: pl.DataFrame, ops: pl.DataFrame, ranges: pl.DataFrame, instructions: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the activities ``found``, longer by the work of pools of threads, and other waits.
+    """Return the activities ``exclusive``, longer by the work of pools of threads, and other waits.
 
     Both have ``row`` (of ``ops``, and of ``ranges``), ``start`` and ``duration``.
     """
     rows = np.flatnonzero(Texts.of(ranges["text"]).where(pl.col("text") == _WAIT))
     if not len(rows):
-        return found, found.clear()
+        return exclusive, exclusive.clear()
     # Where a program waits and no thunk runs, between the moments at which one begins or ends.
-    start, end = times(found)
+    start, end = times(exclusive)
     wait_start, wait_end = times(ranges[rows])
     moments = np.unique(np.concatenate([start, end, wait_start, wait_end]))
 
     def running(begins: Ints, ends: Ints) -> Flags:
         begun, ended = (
-            np.searchsorted(np.sort(of), moments[:-1], side="right") for of in (begins, ends)
+            np.searchsorted(np.sort(bounds), moments[:-1], side="right")
+            for bounds in (begins, ends)
         )
         return begun > ended
 
     idle = np.flatnonzero(running(wait_start, wait_end) & ~running(start, end))
     idle_start, idle_end = moments[idle], moments[idle + 1]
 
-    multiplies = instructions["opcode"].is_in(_BY_POOL).to_numpy()
-    by_pool = np.append(multiplies, False)
-    by_pool[from_rows(instructions["parent"])[multiplies]] = True
+    is_product = instructions["opcode"].is_in(_BY_POOL).to_numpy()
+    by_pool = np.append(is_product, False)
+    by_pool[from_rows(instructions["parent"])[is_product]] = True
     by_pool[-1] = False
     order = np.argsort(end, kind="stable")
-    place = np.searchsorted(end[order], idle_start, side="right") - 1
-    last = take(order, place)
+    last_ended = np.searchsorted(end[order], idle_start, side="right") - 1
+    last = take(order, last_ended)
     recent = idle_start - end[last] < LONGEST_DISPATCH_NS
-    asynchronous = by_pool[from_rows(ops["instruction"])[found["row"].to_numpy()[last]]]
-    known = (place != NONE) & recent & asynchronous
-    np.maximum.at(end, last[known], idle_end[known])
+    asynchronous = by_pool[from_rows(ops["instruction"])[exclusive["row"].to_numpy()[last]]]
+    by_thunk = (last_ended != NONE) & recent & asynchronous
+    np.maximum.at(end, last[by_thunk], idle_end[by_thunk])
     in_order = np.argsort(wait_start, kind="stable")
-    around = in_order[np.searchsorted(wait_start[in_order], idle_start[~known], side="right") - 1]
+    wait_around = in_order[
+        np.searchsorted(wait_start[in_order], idle_start[~by_thunk], side="right") - 1
+    ]
     waits = pl.DataFrame(
         {
-            "row": rows[around],
-            "start": idle_start[~known],
-            "duration": (idle_end - idle_start)[~known],
+            "row": rows[wait_around],
+            "start": idle_start[~by_thunk],
+            "duration": (idle_end - idle_start)[~by_thunk],
         },
-        schema=found.schema,
+        schema=exclusive.schema,
     )
-    return found.with_columns(pl.Series("duration", end - start)), waits
+    return exclusive.with_columns(pl.Series("duration", end - start)), waits
 
 
 def _activities(
@@ -171,15 +176,15 @@ def _activities(
     """
     named = pl.concat(
         (
-            table[found["row"]]
+            table[exclusive["row"]]
             .select(
                 pl.col("^(?:name|text)$").cast(pl.Categorical).alias("name"),
                 *("process", "thread"),
                 # Ranges do not have this column.
                 pl.col("^instruction$"),
             )
-            .with_columns(found["row"].alias(row), found["start"], found["duration"])
-            for row, table, found in parts
+            .with_columns(exclusive["row"].alias(row), exclusive["start"], exclusive["duration"])
+            for row, table, exclusive in parts
         ),
         how="diagonal",
     )
@@ -197,13 +202,15 @@ def _activities(
     return activities, names.select(pl.col("name").cast(pl.String))
 
 
-def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -> pl.DataFrame:
+def _exclusive_times(
+    nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags
+) -> pl.DataFrame:
     """Return ``row``, ``start`` and ``duration`` of each activity, in the order of the rows.
 
     The time of each thread is cut where a reached interval begins or ends. A piece belongs to the
     innermost interval around it. Pieces of a dispatcher are then assigned to another activity.
     """
-    reached, entered, end = _reached(nesting, rank)
+    reached, entered, end = _reached_rows(nesting, rank)
     row, item, is_leave, time = _boundaries(nesting, reached, end)
     above = nesting.parent[row[item]]
     inner = np.where(is_leave, above, row[item])[:-1]
@@ -247,7 +254,7 @@ def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -
     )
 
 
-def _reached(nesting: Nesting, rank: Ints) -> tuple[Flags, Flags, Ints]:
+def _reached_rows(nesting: Nesting, rank: Ints) -> tuple[Flags, Flags, Ints]:
     """Return which rows are reached, which are entered, and the end of each within its parent."""
     levels, parent = nesting.levels, nesting.parent
     highest_inside = np.zeros(len(rank), dtype=np.int64)
@@ -276,8 +283,8 @@ def _boundaries(nesting: Nesting, reached: Flags, end: Ints) -> tuple[Ints, Ints
     position[row] = np.arange(count)
     last = np.arange(count)
     for rows in reversed(nesting.levels[1:]):
-        here = position[rows[reached[rows]]]
-        np.maximum.at(last, position[nesting.parent[row[here]]], last[here])
+        positions = position[rows[reached[rows]]]
+        np.maximum.at(last, position[nesting.parent[row[positions]]], last[positions])
     item = np.tile(np.arange(count), 2)
     is_leave = np.repeat(np.array([False, True]), count)
     inwards = np.where(is_leave, -nesting.depth[row[item]], 0)

@@ -2,7 +2,7 @@
 
 A replay launches all of a graph's nodes by one call, within no operator of the network. The
 operators ran once, when the graph was captured: their launch calls have no work of their own.
-:func:`of_replays` finds the node of each activity, from the first source that has it:
+:func:`attributed_replays` finds the node of each activity, from the first source that has it:
 
 1. Nsight Systems records when each node was captured (``capture_time``).
 2. The launch calls of a capture, in this trace or in another recording of the program, are in the
@@ -58,7 +58,7 @@ class Replays(msgspec.Struct, frozen=True):
     calls: pl.DataFrame
     """The launch call of each replay: process, thread, start."""
     turn: Ints
-    """The number of each replay among those of its graph."""
+    """The number of each replay among the replays of its graph."""
 
     @classmethod
     def of(cls, trace: Trace) -> Replays:
@@ -71,13 +71,13 @@ class Replays(msgspec.Struct, frozen=True):
         rows = np.flatnonzero(of_graph & nodes.to_numpy())
         distinct, replay = np.unique(call[rows], return_inverse=True)
         launched = calls.select("process", "thread", "start")[distinct]
-        found = cls(rows, replay.astype(np.int64), launched, np.zeros(len(distinct), np.int64))
+        replays = cls(rows, replay.astype(np.int64), launched, np.zeros(len(distinct), np.int64))
         names = activities["name_id"].to_numpy()[rows]
         graphs: dict[bytes, int] = {}
-        for at, places in enumerate(found.each(activities["start"].to_numpy()[rows])):
-            graph = names[places].tobytes()
-            found.turn[at] = graphs[graph] = graphs.get(graph, -1) + 1
-        return found
+        for number, positions in enumerate(replays.each(activities["start"].to_numpy()[rows])):
+            graph = names[positions].tobytes()
+            replays.turn[number] = graphs[graph] = graphs.get(graph, -1) + 1
+        return replays
 
     def each(self, order: Ints) -> Iterator[Ints]:
         """Yield the places in ``rows`` of each replay's activities, sorted by ``order``."""
@@ -132,12 +132,12 @@ def with_captured(trace: Trace) -> tuple[Trace, pl.DataFrame]:
 def _captured_calls(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     names = Texts.of(calls["name"])
     kind = np.full(calls.height, NONE, dtype=np.int64)
-    for code, pattern in enumerate(_LAUNCH[one] for one in NODE_KINDS):
+    for code, pattern in enumerate(_LAUNCH[kind_of_node] for kind_of_node in NODE_KINDS):
         kind[names.matching(pattern)] = code
-    worked = calls["correlation"].is_in(activities["correlation"].drop_nulls().unique().implode())
-    alone = (kind != NONE) & ~worked.fill_null(value=False).to_numpy()
+    has_work = calls["correlation"].is_in(activities["correlation"].drop_nulls().unique().implode())
+    without_work = (kind != NONE) & ~has_work.fill_null(value=False).to_numpy()
     empty = {"row": pl.Int64, "kind": pl.Int64, "capture": pl.Int64}
-    if not alone.any() or activities["correlation"].null_count() == activities.height > 0:
+    if not without_work.any() or activities["correlation"].null_count() == activities.height > 0:
         return pl.DataFrame(schema=empty)
     begins, ends = names.matching(BEGIN_CAPTURE), names.matching(_END)
     graphs = names.matching(GRAPH_LAUNCH)
@@ -148,11 +148,11 @@ def _captured_calls(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFra
         .with_columns(
             pl.Series("row", rows),
             pl.Series("kind", kind[rows]),
-            pl.Series("alone", alone[rows]),
+            pl.Series("alone", without_work[rows]),
             pl.Series("change", begins[rows].astype(np.int64) - ends[rows]),
             pl.Series("marked", begins[rows]),
             # Copies of a loader run beside a capture.
-            pl.Series("interrupts", graphs[rows] | ((kind[rows] == 0) & ~alone[rows])),
+            pl.Series("interrupts", graphs[rows] | ((kind[rows] == 0) & ~without_work[rows])),
         )
         .sort("process", "start", "row")
         .with_columns(
@@ -176,7 +176,7 @@ def _captured_calls(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFra
 
 
 Bits = npt.NDArray[np.uint32]
-_OF_OPERATOR: Final = {
+_OPERATOR_OF_KERNEL: Final = {
     r"(?i)convolve|winograd|fprop|dgrad|wgrad|implicit_gemm|conv[123]d": r"(?i)conv",
     r"(?i)gemm|Cijk_|cutlass_\d|nvjet|gemv|splitKreduce": r"(?i)mm|linear|matmul|conv|mv|attention|"
     r"lstm|gru|rnn|einsum|moe|expert|compiled",
@@ -199,18 +199,18 @@ _OF_OPERATOR: Final = {
 
 
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes")
-_NUMBER: Final = {kind: code for code, kind in enumerate(NODE_KINDS)}
-_SAME: Final = 4
-_FITS: Final = 6
-_CONFLICT: Final = -12
-_ALONE: Final = 1
+_CODE_OF_KIND: Final = {kind: code for code, kind in enumerate(NODE_KINDS)}
+_EQUAL_SCORE: Final = 4
+_FITTING_SCORE: Final = 6
+_CONFLICT_SCORE: Final = -12
+_COST_ALONE: Final = 1
 """Scores of a pair, of one whose operator launches such kernels or does not, and cost of one alone.
 A conflict costs more than both alone."""
 _PASSES: Final = len(Direction.categories) + 1
 _LEAST_PART: Final = 0.5
 """Least part of a replay that has equal work in a step, for it to be of the same program."""
 _MOST_STEPS: Final = 4
-_MOST_CELLS: Final = 8_000_000
+_MOST_PAIRS: Final = 8_000_000
 """Most pairs of activities that are weighed against each other; time and memory grow with them."""
 
 
@@ -258,26 +258,28 @@ class _Sources:
         self._stream, self._start = from_rows(work["stream"]), work["start"].to_numpy()
         self._node = from_rows(work["graph_node"])
         kind = work["kind"].cast(pl.String)
-        self._kind = kind.replace_strict(_NUMBER, return_dtype=pl.Int64).to_numpy()
+        self._kind = kind.replace_strict(_CODE_OF_KIND, return_dtype=pl.Int64).to_numpy()
         self._name = work["name_id"]
         self._names = trace.tables.names["name"]
         self._meanings: dict[str, int] = {}
-        self._captures = [one for pair in captured for one in self._of_captures(*pair)]
+        self._captures = [
+            capture for recording in captured for capture in self._of_captures(*recording)
+        ]
 
-    def _meaning(self, of: Trace, rows: Ints) -> Ints:
+    def _meaning(self, recording: Trace, rows: Ints) -> Ints:
         """Return the number of the layer and direction of each of ``rows``, NONE without one."""
-        work, layers = of.tables.activities[to_rows(rows)], of.tables.layers
+        work, layers = recording.tables.activities[to_rows(rows)], recording.tables.layers
         named = pl.when(pl.col("role") != "unattributed").then(pl.format("{} {}", "path", "role"))
         layer = layers.select(named).to_series().gather(work["layer"])
         texts = layer + " " + work["direction"].cast(pl.String).fill_null("")
         numbers = self._meanings
-        known = [NONE if one is None else numbers.setdefault(one, len(numbers)) for one in texts]
-        return np.array(known, dtype=np.int64)
+        codes = [NONE if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
+        return np.array(codes, dtype=np.int64)
 
-    def _of_captures(self, of: Trace, calls: pl.DataFrame) -> Iterator[_Capture]:
-        first = of.tables.activities.height - calls.height
-        ops, names = of.tables.ops, of.tables.ops["name"].cast(pl.String)
-        parent, op = from_rows(ops["parent"]), from_rows(of.tables.activities["op"])
+    def _of_captures(self, recording: Trace, calls: pl.DataFrame) -> Iterator[_Capture]:
+        first = recording.tables.activities.height - calls.height
+        ops, names = recording.tables.ops, recording.tables.ops["name"].cast(pl.String)
+        parent, op = from_rows(ops["parent"]), from_rows(recording.tables.activities["op"])
         numbered = calls.with_columns(pl.int_range(pl.len()).alias("place") + first)
         for _, capture in numbered.group_by("capture", maintain_order=True):
             rows = capture["place"].to_numpy()
@@ -286,9 +288,9 @@ class _Sources:
             while (row != NONE).any():
                 around = around + "/" + names.gather(to_rows(row)).fill_null("")
                 row = take(parent, row)
-            operators = _recognized(around, list(_OF_OPERATOR.values()))
+            operators = _pattern_bits(around, list(_OPERATOR_OF_KERNEL.values()))
             kinds = capture["kind"].to_numpy()
-            yield _Capture(of, rows, self._meaning(of, rows), kinds, operators)
+            yield _Capture(recording, rows, self._meaning(recording, rows), kinds, operators)
 
     def captured(self, wanted: Flags, *, across_streams: bool) -> Iterator[tuple[Ints, _Match]]:
         """Yield places of ``wanted`` activities in the replays with the capture that they repeat.
@@ -298,30 +300,33 @@ class _Sources:
         """
         if not self._captures or not wanted.any():
             return
-        kernel = _recognized(self._names, list(_OF_OPERATOR))[self._name.to_numpy()]
+        kernel = _pattern_bits(self._names, list(_OPERATOR_OF_KERNEL))[self._name.to_numpy()]
         done = ~wanted
-        known: dict[tuple[bytes, bytes], _Match | None] = {}
+        matches: dict[tuple[bytes, bytes], _Match | None] = {}
         for order in [self._node, self._start] if (self._node != NONE).all() else [self._start]:
-            for places in self._replays.each(order):
-                if done[places].all():
+            for positions in self._replays.each(order):
+                if done[positions].all():
                     continue
-                if order is self._node and len(np.unique(order[places])) != len(places):
+                if order is self._node and len(np.unique(order[positions])) != len(positions):
                     continue
-                several = order is self._start and len(np.unique(self._stream[places])) > 1
-                if several and not across_streams:
+                on_streams = order is self._start and len(np.unique(self._stream[positions])) > 1
+                if on_streams and not across_streams:
                     continue
-                kinds, kernels = self._kind[places], kernel[places]
+                kinds, kernels = self._kind[positions], kernel[positions]
                 key = (kinds.tobytes(), kernels.tobytes())
-                if key not in known:
-                    found = [
-                        _in_capture(one, kinds, kernels, not several) for one in self._captures
+                if key not in matches:
+                    candidates = [
+                        _in_capture(capture, kinds, kernels, not on_streams)
+                        for capture in self._captures
                     ]
-                    known[key] = _best([one for one in found if one is not None])
-                match = known[key]
+                    matches[key] = _best_match(
+                        [capture for capture in candidates if capture is not None]
+                    )
+                match = matches[key]
                 if match is not None:
-                    done[places] = True
-                    standing = BY_ORDER_OF_STREAMS if several else BY_ORDER
-                    yield places, match._replace(confidence=standing * match.confidence)
+                    done[positions] = True
+                    confidence = BY_ORDER_OF_STREAMS if on_streams else BY_ORDER
+                    yield positions, match._replace(confidence=confidence * match.confidence)
 
     def eager(self, trace: Trace, other: Trace, wanted: Flags) -> Iterator[tuple[Ints, _Match]]:
         """Yield places of ``wanted`` activities with the work of ``other`` that they repeat.
@@ -334,40 +339,43 @@ class _Sources:
         work = other.tables.activities.with_row_index("at").filter(pl.col("kind").is_in(NODE_KINDS))
         if other is trace:
             work = work.filter(~pl.col("at").is_in(self._replays.rows))
-        own = trace.tables.activities[self._replays.rows]
+        replayed = trace.tables.activities[self._replays.rows]
         # Sizes that the replays were recorded without do not tell them from other work.
-        kernels = own.filter(pl.col("kind") == "kernel")
+        kernels = replayed.filter(pl.col("kind") == "kernel")
         sizes = [name for name in _SIZES if name == "bytes" or not kernels[name].null_count()]
-        texts = [one.tables.names["name"].cast(pl.String) for one in (trace, other)]
+        texts = [recording.tables.names["name"].cast(pl.String) for recording in (trace, other)]
         name = pl.concat(texts).rank("dense")
         of_trace, of_other = name.head(len(texts[0])), name.tail(len(texts[1]))
-        symbols, theirs = numbered(
-            own.select(of_trace.gather(own["name_id"]).alias("name"), *sizes),
+        symbols, symbols_of_work = numbered(
+            replayed.select(of_trace.gather(replayed["name_id"]).alias("name"), *sizes),
             work.select(of_other.gather(work["name_id"]).alias("name"), *sizes),
         )
         launched = other.tables.calls["start"].gather(work["call"])
         in_order = work.with_columns(
-            pl.Series("symbol", theirs), pl.coalesce(launched, "start").alias("launched")
+            pl.Series("symbol", symbols_of_work), pl.coalesce(launched, "start").alias("launched")
         ).sort("launched", "start")
-        last: dict[bytes, tuple[Ints, Ints]] = {}
+        last_steps: dict[bytes, tuple[Ints, Ints]] = {}
         for _, step in in_order.group_by("step", maintain_order=True):
             of_step = step["symbol"].to_numpy()
-            last.pop(of_step.tobytes(), None)
-            last[of_step.tobytes()] = step["at"].to_numpy(), of_step
+            last_steps.pop(of_step.tobytes(), None)
+            last_steps[of_step.tobytes()] = step["at"].to_numpy(), of_step
         steps = (
-            _Step(other, at, self._meaning(other, at), of) for at, of in reversed(last.values())
+            _Step(other, rows, self._meaning(other, rows), symbol)
+            for rows, symbol in reversed(last_steps.values())
         )
         with_layers = (step for step in steps if (step.meaning != NONE).any())
         candidates = [*islice(with_layers, _MOST_STEPS)][::-1]
-        known: dict[bytes, _Match | None] = {}
+        matches: dict[bytes, _Match | None] = {}
         order = self._node if (self._node != NONE).all() else self._start
-        for places in self._replays.each(order):
-            key = symbols[places].tobytes()
-            if wanted[places].any() and key not in known:
-                found = [_in_step(one, symbols[places]) for one in candidates]
-                known[key] = _best([one for one in found if one is not None])
-            if wanted[places].any() and (match := known[key]) is not None:
-                yield places, match
+        for positions in self._replays.each(order):
+            key = symbols[positions].tobytes()
+            if wanted[positions].any() and key not in matches:
+                fitting = [_in_step(recording, symbols[positions]) for recording in candidates]
+                matches[key] = _best_match(
+                    [recording for recording in fitting if recording is not None]
+                )
+            if wanted[positions].any() and (match := matches[key]) is not None:
+                yield positions, match
 
 
 def _in_capture(capture: _Capture, kinds: Ints, kernels: Bits, in_order: bool) -> _Match | None:
@@ -379,69 +387,75 @@ def _in_capture(capture: _Capture, kinds: Ints, kernels: Bits, in_order: bool) -
     stream, or sorted by node: if they are as many as the launches, and of the same kinds, each has
     its own.
     """
-    n, m = len(kinds), len(capture.kinds)
-    if abs(n - m) > LARGEST_CAPTURE_GAP * n:
+    activities, launches = len(kinds), len(capture.kinds)
+    if abs(activities - launches) > LARGEST_CAPTURE_GAP * activities:
         return None
-    conflict = (kernels != 0) & ((kernels & capture.operators) == 0) if n == m else np.ones(1)
+    conflict = (
+        (kernels != 0) & ((kernels & capture.operators) == 0)
+        if activities == launches
+        else np.ones(1)
+    )
     allowed = CAPTURE_DISAGREEMENT if in_order else 0
-    if n == m and (kinds == capture.kinds).all() and conflict.mean() <= allowed:
-        place = np.arange(n)
+    if activities == launches and (kinds == capture.kinds).all() and conflict.mean() <= allowed:
+        position = np.arange(activities)
     else:
 
         def score(i: int, j: Ints) -> npt.NDArray[np.float64]:
             fits = (capture.operators[j] & kernels[i]) != 0
-            pair = np.where(kernels[i] == 0, _SAME, np.where(fits, _FITS, _CONFLICT))
+            pair = np.where(
+                kernels[i] == 0, _EQUAL_SCORE, np.where(fits, _FITTING_SCORE, _CONFLICT_SCORE)
+            )
             return np.where(capture.kinds[j] == kinds[i], pair, -np.inf)
 
-        place = agreed(score, (n, m), _ALONE, capture.meaning)
-    checked = (kernels != 0) & (place != NONE)
-    fits = (np.append(capture.operators, np.uint32(0))[place] & kernels) != 0
-    fit = float(fits[checked].mean()) if checked.any() else 1.0
-    part = float((place != NONE).mean())
-    if fit < 1 - CAPTURE_DISAGREEMENT or part < 1 - LARGEST_CAPTURE_GAP:
+        position = agreed(score, (activities, launches), _COST_ALONE, capture.meaning)
+    with_operator = (kernels != 0) & (position != NONE)
+    fits = (np.append(capture.operators, np.uint32(0))[position] & kernels) != 0
+    fit = float(fits[with_operator].mean()) if with_operator.any() else 1.0
+    placed = float((position != NONE).mean())
+    if fit < 1 - CAPTURE_DISAGREEMENT or placed < 1 - LARGEST_CAPTURE_GAP:
         return None
-    return _Match(capture, place, fit * part)
+    return _Match(capture, position, fit * placed)
 
 
 def _in_step(step: _Step, symbols: Ints) -> _Match | None:
     """Return the equal work in ``step`` of each activity of a replay; None for other work."""
     size = len(symbols), len(step.symbols)
-    if size[0] * band(size, within=True)[1] > _MOST_CELLS:
+    if size[0] * band(size, within=True)[1] > _MOST_PAIRS:
         return None
-    place = agreed(
-        lambda i, j: np.where(step.symbols[j] == symbols[i], _SAME, -np.inf),
+    position = agreed(
+        lambda i, j: np.where(step.symbols[j] == symbols[i], _EQUAL_SCORE, -np.inf),
         size,
-        _ALONE,
+        _COST_ALONE,
         step.meaning,
     )
-    part = float((place != NONE).mean())
-    if part < _LEAST_PART:
+    placed = float((position != NONE).mean())
+    if placed < _LEAST_PART:
         return None
-    place = np.where(np.append(step.meaning, NONE)[place] == NONE, NONE, place)
-    return _Match(step, place, BY_WHOLE_SEQUENCE if part == 1 else BY_SEQUENCE * part)
+    position = np.where(np.append(step.meaning, NONE)[position] == NONE, NONE, position)
+    return _Match(step, position, BY_WHOLE_SEQUENCE if placed == 1 else BY_SEQUENCE * placed)
 
 
-def _best(found: list[_Match]) -> _Match | None:
+def _best_match(matches: list[_Match]) -> _Match | None:
     """Return the last match of those that fit best; an activity that means another layer in another
     of them has no place."""
-    if not found:
+    if not matches:
         return None
-    most = max(one.confidence for one in found)
-    *others, chosen = (one for one in found if one.confidence == most)
+    highest = max(match.confidence for match in matches)
+    *others, chosen = (match for match in matches if match.confidence == highest)
     meaning = np.append(chosen.sequence.meaning, NONE)[chosen.place]
-    place = chosen.place
+    position = chosen.place
     for other in others:
         agrees = np.append(other.sequence.meaning, NONE)[other.place] == meaning
-        place = np.where(agrees, place, NONE)
-    return chosen._replace(place=place)
+        position = np.where(agrees, position, NONE)
+    return chosen._replace(place=position)
 
 
-def _recognized(texts: pl.Series, patterns: list[str]) -> Bits:
+def _pattern_bits(texts: pl.Series, patterns: list[str]) -> Bits:
     """Return a bit for each of ``patterns`` that each of ``texts`` contains."""
     bits = np.zeros(len(texts), dtype=np.uint32)
-    for place, pattern in enumerate(patterns):
-        found = texts.cast(pl.String).str.contains(pattern).fill_null(value=False).to_numpy()
-        bits |= found.astype(np.uint32) << np.uint32(place)
+    for bit, pattern in enumerate(patterns):
+        matched = texts.cast(pl.String).str.contains(pattern).fill_null(value=False).to_numpy()
+        bits |= matched.astype(np.uint32) << np.uint32(bit)
     return bits
 
 
@@ -449,7 +463,7 @@ _BY_NODE: Final = 1.0
 """Confidence of the records of nodes."""
 
 
-def of_replays(
+def attributed_replays(
     trace: Trace, captured: pl.DataFrame, reference: tuple[Trace, pl.DataFrame] | None
 ) -> Trace:
     """Return ``trace`` with operator, layer and direction of the activities of graph replays.
@@ -458,7 +472,7 @@ def of_replays(
     again. ``reference`` is another recording of the same program, attributed, and its captured
     calls. The ledger counts what each source contributed.
     """
-    own, replays = trace, Replays.of(trace)
+    with_captured_calls, replays = trace, Replays.of(trace)
     kept = trace.tables.activities.height - captured.height
     trace = trace.with_tables(
         activities=trace.tables.activities.head(kept),
@@ -474,65 +488,73 @@ def of_replays(
     confidence = np.full(activities.height, np.nan)
     ledger = Ledger()
 
-    def count(reason: str, of: Ints) -> None:
-        time_ns = int(activities["duration"].gather(of).sum())
-        ledger.add(reason, len(of), table="activities", kept=True, time_ns=time_ns)
+    def count(reason: str, counted: Ints) -> None:
+        time_ns = int(activities["duration"].gather(counted).sum())
+        ledger.add(reason, len(counted), table="activities", kept=True, time_ns=time_ns)
 
     def is_open() -> Flags:
-        found: Flags = np.isnan(confidence[rows])
-        return found
+        without_source: Flags = np.isnan(confidence[rows])
+        return without_source
 
-    def take_all(reason: str, matches: Iterator[tuple[Ints, _Match]]) -> None:
+    def accept(reason: str, matches: Iterator[tuple[Ints, _Match]]) -> None:
         """Accept sources for activities that have none."""
         before = is_open()
         by_recording: dict[int, tuple[Trace, Ints]] = {}
-        for places, match in matches:
-            of = match.sequence.of
-            source = by_recording.setdefault(id(of), (of, np.full(len(rows), NONE)))[1]
-            new = before[places] & (match.place != NONE)
-            source[places[new]] = match.sequence.rows[match.place[new]]
-            confidence[rows[places[new]]] = match.confidence
-        for of, source in by_recording.values():
-            places = np.flatnonzero(source != NONE)
-            at, theirs = source[places], of.tables.activities
-            to_layer = _same if of is trace or of is own else layers.of(of)
-            layer[rows[places]] = to_layer(from_rows(theirs["layer"])[at])
-            direction[rows[places]] = _codes(theirs["direction"])[at]
-            op[rows[places]] = instances.add(of, places, from_rows(theirs["op"])[at], to_layer)
+        for positions, match in matches:
+            recording = match.sequence.of
+            no_source = np.full(len(rows), NONE)
+            _, source = by_recording.setdefault(id(recording), (recording, no_source))
+            new = before[positions] & (match.place != NONE)
+            source[positions[new]] = match.sequence.rows[match.place[new]]
+            confidence[rows[positions[new]]] = match.confidence
+        for recording, source in by_recording.values():
+            positions = np.flatnonzero(source != NONE)
+            work = recording.tables.activities[to_rows(source[positions])]
+            same_layers = recording is trace or recording is with_captured_calls
+            to_layer = _unchanged if same_layers else layers.of(recording)
+            replayed = rows[positions]
+            layer[replayed] = to_layer(from_rows(work["layer"]))
+            direction[replayed] = _codes(work["direction"])
+            op[replayed] = instances.add(recording, positions, from_rows(work["op"]), to_layer)
         count(reason, rows[before & ~is_open()])
 
     # The operators and layers at the times of capture are those in the trace.
     by_node = np.flatnonzero(activities["capture_time"][to_rows(rows)].is_not_null().to_numpy())
     if len(by_node):
         confidence[rows[by_node]] = _BY_NODE
-        op[rows[by_node]] = instances.add(trace, by_node, op[rows[by_node]], _same)
+        op[rows[by_node]] = instances.add(trace, by_node, op[rows[by_node]], _unchanged)
         count("graph_capture", rows[by_node])
-    recordings = [(own, captured)] if reference is None else [(own, captured), reference]
+    recordings = [(with_captured_calls, captured)] + ([] if reference is None else [reference])
     sources = _Sources(trace, replays, recordings)
-    take_all("graph_capture", sources.captured(is_open(), across_streams=False))
+    accept("graph_capture", sources.captured(is_open(), across_streams=False))
     for other in [trace] if reference is None else [trace, reference[0]]:
-        take_all("graph_sequence", sources.eager(trace, other, is_open()))
-    take_all("graph_capture", sources.captured(is_open(), across_streams=True))
-    # Runs of equal work around what is still open, and around work of replays that were launched
-    # before the recording.
-    left, codes = is_open(), layer * _PASSES + direction + 1
+        accept("graph_sequence", sources.eager(trace, other, is_open()))
+    accept("graph_capture", sources.captured(is_open(), across_streams=True))
+
+    # Repetitions: equal work around what is still open, and around work of replays that were
+    # launched before the recording.
+    still_open, codes = is_open(), layer * _PASSES + direction + 1
     paths, roles = (layers.frame()[key].cast(pl.String) for key in ("path", "role"))
     attributed = np.append((roles != "unattributed").to_numpy(), False)[layer]
     replayed, unknown = (np.zeros(activities.height, dtype=np.bool_) for _ in range(2))
-    replayed[rows], unknown[rows[left]] = True, True
+    replayed[rows], unknown[rows[still_open]] = True, True
     early = np.append((paths == NO_LAUNCH).to_numpy(), False)[layer] & ~replayed
-    runs = Repetitions(activities)
-    (launched,) = runs.sources([np.where(attributed & ~replayed, codes, NONE)], pl.Series(unknown))
-    (repeated,) = runs.sources([np.where(attributed & ~unknown, codes, NONE)], pl.Series(early))
-    places = np.flatnonzero(left & (launched[rows] != NONE))
-    op[rows[places]] = instances.add(trace, places, op[launched[rows[places]]], _same)
+    repetitions = Repetitions(activities)
+    launched_codes = np.where(attributed & ~replayed, codes, NONE)
+    known_codes = np.where(attributed & ~unknown, codes, NONE)
+    (launched,) = repetitions.sources([launched_codes], pl.Series(unknown))
+    (repeated,) = repetitions.sources([known_codes], pl.Series(early))
+    positions = np.flatnonzero(still_open & (launched[rows] != NONE))
+    source_op = op[launched[rows[positions]]]
+    op[rows[positions]] = instances.add(trace, positions, source_op, _unchanged)
     early &= repeated != NONE
     source = np.where(early, repeated, NONE)
-    source[rows[places]] = launched[rows[places]]
-    met = source != NONE
-    layer[met], direction[met] = layer[source[met]], direction[source[met]]
-    confidence[met] = BY_SEQUENCE
-    count("graph_sequence", rows[places])
+    source[rows[positions]] = launched[rows[positions]]
+    has_source = source != NONE
+    layer[has_source] = layer[source[has_source]]
+    direction[has_source] = direction[source[has_source]]
+    confidence[has_source] = BY_SEQUENCE
+    count("graph_sequence", rows[positions])
     # What has no source keeps the layer around the launch of the graph, if any.
     count("graph_unknown", rows[is_open() & ~attributed[rows]])
     count("by_repetition", np.flatnonzero(early))
@@ -555,12 +577,12 @@ def _codes(directions: pl.Series) -> Ints:
     return directions.to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
 
 
-def _same(rows: Ints) -> Ints:
+def _unchanged(rows: Ints) -> Ints:
     return rows
 
 
 class _Layers:
-    """The layers of a trace, and those of others that its work belongs to."""
+    """The layers of a trace, and layers of other recordings that its work belongs to."""
 
     def __init__(self, layers: pl.DataFrame) -> None:
         self._parts = [layers]
@@ -568,17 +590,17 @@ class _Layers:
 
     def of(self, other: Trace) -> Callable[[Ints], Ints]:
         """Return the function from rows of ``other``'s layers to rows here; adds what is new."""
-        theirs = other.tables.layers
-        keys = list(theirs.select("path", "role").iter_rows())
+        other_layers = other.tables.layers
+        keys = list(other_layers.select("path", "role").iter_rows())
         new = [i for i, key in enumerate(keys) if key not in self._rows]
         for i in new:
             self._rows[keys[i]] = len(self._rows)
         row = np.array([self._rows[key] for key in keys], dtype=np.int64)
         if new:
-            parent = to_rows(take(row, from_rows(theirs["parent"])))
-            added = theirs.with_columns(
+            parent = to_rows(take(row, from_rows(other_layers["parent"])))
+            added = other_layers.with_columns(
                 parent.alias("parent"),
-                pl.Series("position", row).cast(theirs.schema["position"]),
+                pl.Series("position", row).cast(other_layers.schema["position"]),
             )[new]
             self._parts.append(added)
         return lambda rows: take(row, rows)
@@ -589,7 +611,7 @@ class _Layers:
 
 
 class _Instances:
-    """The operators of a trace, and those of the replays: copies, of no duration, at the launch."""
+    """The operators of a trace, and copies of them for each replay: no duration, at the launch."""
 
     def __init__(self, ops: pl.DataFrame, replays: Replays) -> None:
         self._parts, self._height = [ops], ops.height
@@ -609,23 +631,23 @@ class _Instances:
             above = take(parent, new % height)
             new = np.setdiff1d(np.unique((new // height * height + above)[above != NONE]), wanted)
             wanted = np.union1d(wanted, new)
-        of, row = wanted // height, wanted % height
-        calls = self._replays.calls[of]
+        replay_of_copy, row = wanted // height, wanted % height
+        calls = self._replays.calls[replay_of_copy]
         # A replay's operators have sequence numbers of their own, as in a step.
-        apart = pl.Series((self._replays.turn[of] + 1) * self._sequence)
+        offset = pl.Series((self._replays.turn[replay_of_copy] + 1) * self._sequence)
         copies = ops[to_rows(row)].with_columns(
             pl.lit(0, pl.Int64).alias("duration"),
             calls["start"].alias("start"),
             calls["process"].alias("process"),
             calls["thread"].alias("thread"),
-            to_rows(self._at(wanted, of, take(parent, row), height)).alias("parent"),
-            (pl.col("sequence") + apart).alias("sequence"),
+            to_rows(self._at(wanted, replay_of_copy, take(parent, row), height)).alias("parent"),
+            (pl.col("sequence") + offset).alias("sequence"),
             to_rows(to_layer(from_rows(ops["layer"])[row])).alias("layer"),
         )
-        found = self._at(wanted, replay, op, height)
+        row_of_copy = self._at(wanted, replay, op, height)
         self._parts.append(copies)
         self._height += copies.height
-        return found
+        return row_of_copy
 
     def _at(self, wanted: Ints, replay: Ints, op: Ints, height: int) -> Ints:
         place = np.searchsorted(wanted, replay * height + op)

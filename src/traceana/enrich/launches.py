@@ -32,7 +32,7 @@ def with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) ->
     """
     per_process = activities["process"].null_count() == 0
     keys = ["correlation", "process"] if per_process else ["correlation"]
-    call = to_rows(_first_equal(calls.select(keys), activities.select(keys)))
+    call = to_rows(_first_call(calls.select(keys), activities.select(keys)))
     joined = activities.with_columns(call.alias("call"))
     if not per_process:
         joined = joined.with_columns(pl.coalesce("process", calls["process"].gather(call)))
@@ -96,20 +96,20 @@ def steps_of_lost_launches(activities: pl.DataFrame, step: Ints) -> Ints:
         pl.col("kind").is_in(DEVICE_WORK).alias("work"),
         pl.col("call").is_null().alias("lost"),
     )
-    asked = pl.col("work") & pl.col("lost")
-    anything = (pl.col("work") & ~pl.col("lost")).any().over("rank")
-    known = pl.when(pl.col("work") & ~pl.col("lost")).then("step")
-    found = (
+    is_lost = pl.col("work") & pl.col("lost")
+    has_launches = (pl.col("work") & ~pl.col("lost")).any().over("rank")
+    known_step = pl.when(pl.col("work") & ~pl.col("lost")).then("step")
+    completed = (
         rows.with_row_index("row")
         .sort("start", maintain_order=True)
         .select(
             "row",
-            pl.when(asked & anything)
+            pl.when(is_lost & has_launches)
             .then(
                 pl.coalesce(
-                    known.forward_fill().over(_QUEUE),
-                    pl.when(known.is_not_null().any().over(_QUEUE)).then(NONE),
-                    known.forward_fill().over("rank", "device"),
+                    known_step.forward_fill().over(_QUEUE),
+                    pl.when(known_step.is_not_null().any().over(_QUEUE)).then(NONE),
+                    known_step.forward_fill().over("rank", "device"),
                     NONE,
                 )
             )
@@ -118,7 +118,7 @@ def steps_of_lost_launches(activities: pl.DataFrame, step: Ints) -> Ints:
         )
         .sort("row")["step"]
     )
-    return found.to_numpy()
+    return completed.to_numpy()
 
 
 def launches_with_work(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
@@ -167,60 +167,68 @@ def launches_of(calls: pl.DataFrame) -> int:
     return int(names.matching(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}").sum())
 
 
-def _first_equal(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
+def _first_call(calls: pl.DataFrame, activities: pl.DataFrame) -> Ints:
     """Return the first row of ``calls`` with the correlation, and the process, of each activity.
 
     A null is equal to nothing.
     """
-    known, asked = (frame["correlation"] for frame in (calls, activities))
-    if not (known.count() and asked.count()):
-        return np.full(len(asked), NONE, dtype=np.int64)
+    call_correlation, wanted_correlation = (frame["correlation"] for frame in (calls, activities))
+    if not (call_correlation.count() and wanted_correlation.count()):
+        return np.full(len(wanted_correlation), NONE, dtype=np.int64)
     process = [np.zeros(frame.height, dtype=np.int64) for frame in (calls, activities)]
     processes = 1
     if "process" in calls.columns:
         distinct = calls["process"].drop_nulls().unique().sort()
         processes = len(distinct)
-        process = [_place(distinct, frame["process"]) for frame in (calls, activities)]
-    least = int(known.min())  # type: ignore[arg-type]
-    span = int(known.max()) - least + 1  # type: ignore[arg-type]
+        process = [_positions_in(distinct, frame["process"]) for frame in (calls, activities)]
+    least = int(call_correlation.min())  # type: ignore[arg-type]
+    span = int(call_correlation.max()) - least + 1  # type: ignore[arg-type]
     if span * processes >= WIDEST:
-        distinct = known.drop_nulls().unique().sort()
-        known, asked = (pl.Series(_place(distinct, one)) for one in (known, asked))
+        distinct = call_correlation.drop_nulls().unique().sort()
+        call_correlation, wanted_correlation = (
+            pl.Series(_positions_in(distinct, correlations))
+            for correlations in (call_correlation, wanted_correlation)
+        )
         least, span = 0, len(distinct)
-    own, other = (
+    call_key, wanted_key = (
         np.where(
             (correlation < least) | (correlation >= least + span) | (place == NONE),
             NONE,
             place * span + correlation - least,
         )
         for correlation, place in zip(
-            (one.fill_null(least - 1).to_numpy() for one in (known, asked)), process, strict=True
+            (
+                correlations.fill_null(least - 1).to_numpy()
+                for correlations in (call_correlation, wanted_correlation)
+            ),
+            process,
+            strict=True,
         )
     )
-    return _first_rows(own, other, span * processes)
+    return _first_equal_rows(call_key, wanted_key, span * processes)
 
 
-def _first_rows(known: Ints, asked: Ints, span: int) -> Ints:
-    """Return the first row of ``known`` equal to each of ``asked``, or NONE; NONE equals nothing.
+def _first_equal_rows(keys: Ints, wanted: Ints, span: int) -> Ints:
+    """Return the first row of ``keys`` equal to each of ``wanted``, or NONE; NONE equals nothing.
 
     All numbers are below ``span``. Correlation ids count up, so a table of them is short.
     """
-    rows = np.flatnonzero(known != NONE)
-    if span > _LONGEST_TABLE * (len(known) + len(asked)):
-        order = rows[np.argsort(known[rows], kind="stable")]
-        at = np.searchsorted(known[order], asked).clip(max=len(order) - 1)
-        row = take(order, at)
-        return np.where(take(known, row) == np.where(asked == NONE, NONE - 1, asked), row, NONE)
+    rows = np.flatnonzero(keys != NONE)
+    if span > _LONGEST_TABLE * (len(keys) + len(wanted)):
+        order = rows[np.argsort(keys[rows], kind="stable")]
+        position = np.searchsorted(keys[order], wanted).clip(max=len(order) - 1)
+        row = take(order, position)
+        return np.where(take(keys, row) == np.where(wanted == NONE, NONE - 1, wanted), row, NONE)
     first = np.full(span, NONE, dtype=np.int64)
     # Of several assignments to one index the last one stays: that of the first call.
-    first[known[rows[::-1]]] = rows[::-1]
-    return take(first, asked)
+    first[keys[rows[::-1]]] = rows[::-1]
+    return take(first, wanted)
 
 
-def _place(distinct: pl.Series, values: pl.Series) -> Ints:
+def _positions_in(distinct: pl.Series, values: pl.Series) -> Ints:
     """Return the place of each of ``values`` in ``distinct``, which is sorted; NONE without one."""
     if len(distinct) == 1:
         return np.where((values == distinct[0]).fill_null(value=False).to_numpy(), 0, NONE)
-    places = pl.Series(np.arange(len(distinct)))
-    found = values.replace_strict(distinct, places, default=NONE, return_dtype=pl.Int64)
-    return found.to_numpy()
+    numbers = pl.Series(np.arange(len(distinct)))
+    positions = values.replace_strict(distinct, numbers, default=NONE, return_dtype=pl.Int64)
+    return positions.to_numpy()

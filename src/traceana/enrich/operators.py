@@ -205,7 +205,7 @@ def forward_of(
     1. A flow from the forward to the backward operator.
     2. The sequence number. It grows when a node is created, so the last forward operator with
        number *s* created node *s*. In place on a view an operator creates further nodes
-       (:func:`_by_sequence`).
+       (:func:`_forward_by_sequence`).
     3. In a process without both, the order: a backward pass runs in reverse.
 
     Operators inside a backward node, and the engine's call of the node, belong to the node,
@@ -213,10 +213,14 @@ def forward_of(
     AccumulateGrad: a gradient is accumulated as soon as it is computed.
     """
     node = is_node(names) & (ops["direction"] == "backward").fill_null(False).to_numpy()
-    forward = _by_flow(ops, nesting, links)
-    by_number = _of_custom_nodes(ops, names, nesting, node, _by_sequence(ops, names, node))
+    forward = _forward_by_flow(ops, nesting, links)
+    by_number = _with_custom_nodes(
+        ops, names, nesting, node, _forward_by_sequence(ops, names, node)
+    )
     forward = np.where(forward == NONE, by_number, forward)
-    forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
+    forward = np.where(
+        forward == NONE, _forward_by_order(ops, nesting, node, forward, step), forward
+    )
     # PyTorch writes the engine's call of a node without its sequence number if a range of hooks
     # overlaps it: it has that of the node inside.
     parent = nesting.parent
@@ -234,33 +238,33 @@ def forward_of(
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
     follows = backward & (names.matching(_ACCUMULATES) | ~node)[order]
     leader = np.maximum.accumulate(np.where(follows, NONE, np.arange(len(order))))
-    taken = (leader != NONE) & (forward[order] == NONE)
-    taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
-    forward[order[taken]] = forward[order[leader[taken]]]
+    belongs = (leader != NONE) & (forward[order] == NONE)
+    belongs &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
+    forward[order[belongs]] = forward[order[leader[belongs]]]
     return nesting.inherit(forward)
 
 
-def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
+def _forward_by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
     forward = np.full(ops.height, NONE, dtype=np.int64)
     if links.is_empty():
         return forward
     ends = (
         links.select(process=f"{end}_process", thread=f"{end}_thread") for end in ("from", "to")
     )
-    op_keys, *both = thread_numbers(ops, *ends)
+    op_keys, *keys_of_ends = thread_numbers(ops, *ends)
     # Threads without operators have no number in the nesting.
-    key = np.full(max(int(keys.max(initial=0)) for keys in (op_keys, *both)) + 1, NONE)
+    key = np.full(max(int(keys.max(initial=0)) for keys in (op_keys, *keys_of_ends)) + 1, NONE)
     key[op_keys] = nesting.key
     source, sink = (
         nesting.innermost(key[keys], links[f"{end}_time"].to_numpy())
-        for keys, end in zip(both, ("from", "to"), strict=True)
+        for keys, end in zip(keys_of_ends, ("from", "to"), strict=True)
     )
-    known = (source != NONE) & (sink != NONE)
-    forward[sink[known]] = source[known]
+    matched = (source != NONE) & (sink != NONE)
+    forward[sink[matched]] = source[matched]
     return forward
 
 
-def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
+def _forward_by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
     """Return the operator whose number each node has.
 
     In place on a view, an operator creates its node, that of the base, and that of the view as it
@@ -281,7 +285,7 @@ def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
         .select("process", "thread", "sequence", "start", pl.col("op").alias("forward"))
     )
     # Numbers are per thread and may repeat: the last creator before the backward node counts.
-    found = (
+    creators_of_nodes = (
         numbered.filter("node")
         .sort("start")
         .join_asof(
@@ -296,19 +300,19 @@ def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
         .collect()
     )
     forward = np.full(ops.height, NONE, dtype=np.int64)
-    forward[found["op"].to_numpy()] = found["forward"].to_numpy()
+    forward[creators_of_nodes["op"].to_numpy()] = creators_of_nodes["forward"].to_numpy()
     of_views = node & (forward == NONE) & names.matching(_AFTER_VIEW)
     if not of_views.any():
         return forward
-    asked = numbered.filter(pl.col("op").is_in(np.flatnonzero(of_views)))
-    grow = (pl.col("sequence").diff().fill_null(0) >= 0).all().over("process")
-    alone = (pl.col("thread").n_unique() == 1).over("process")
-    found = (
-        asked.sort("sequence")
+    nodes_of_views = numbered.filter(pl.col("op").is_in(np.flatnonzero(of_views)))
+    numbers_grow = (pl.col("sequence").diff().fill_null(0) >= 0).all().over("process")
+    on_one_thread = (pl.col("thread").n_unique() == 1).over("process")
+    creators_of_nodes = (
+        nodes_of_views.sort("sequence")
         .join_asof(
             creators.filter(pl.col("sequence") > 0)
             .with_columns(pl.col("sequence").max().over("process").alias("last"))
-            .filter(grow & alone)
+            .filter(numbers_grow & on_one_thread)
             .select("process", "sequence", "last", "forward")
             .sort("sequence", maintain_order=True),
             on="sequence",
@@ -320,7 +324,7 @@ def _by_sequence(ops: pl.DataFrame, names: Texts, node: Flags) -> Ints:
         .select("op", "forward")
         .collect()
     )
-    forward[found["op"].to_numpy()] = found["forward"].to_numpy()
+    forward[creators_of_nodes["op"].to_numpy()] = creators_of_nodes["forward"].to_numpy()
     return forward
 
 
@@ -333,7 +337,7 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORD.findall(name)) - _NO_NAME
 
 
-def _of_custom_nodes(
+def _with_custom_nodes(
     ops: pl.DataFrame, names: Texts, nesting: Nesting, node: Flags, forward: Ints
 ) -> Ints:
     """Return ``forward``, where nodes of C++ functions have the operator of their name.
@@ -343,39 +347,48 @@ def _of_custom_nodes(
     name has all these words: ``fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function``.
     """
     texts = dict(zip(names.codes.tolist(), names.distinct.cast(pl.String).to_list(), strict=True))
-    found = {code: _CUSTOM_NODE.search(text or "") for code, text in texts.items()}
-    custom = {code: of[1] for code, of in found.items() if of is not None}
+    matches = {code: _CUSTOM_NODE.search(text or "") for code, text in texts.items()}
+    custom = {code: match[1] for code, match in matches.items() if match is not None}
     if not custom:
         return forward
     is_forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
     code = names.code_of_row
-    words = {one: _words(texts.get(one) or "") for one in np.unique(code[is_forward]).tolist()}
+    words = {
+        candidate: _words(texts.get(candidate) or "")
+        for candidate in np.unique(code[is_forward]).tolist()
+    }
     start, result = ops["start"].to_numpy(), forward.copy()
-    for of_node, written in custom.items():
-        rows = np.flatnonzero(node & (code == of_node) & (forward != NONE))
-        wanted = _words(written)
-        fitting = [one for one, has in words.items() if wanted and wanted <= has]
+    for node_code, function in custom.items():
+        rows = np.flatnonzero(node & (code == node_code) & (forward != NONE))
+        wanted = _words(function)
+        fitting = [
+            candidate
+            for candidate, candidate_words in words.items()
+            if wanted and wanted <= candidate_words
+        ]
         if not len(rows) or not fitting:
             continue
-        named = is_forward & (code == min(fitting, key=lambda one: len(words[one])))
+        named = is_forward & (code == min(fitting, key=lambda candidate: len(words[candidate])))
         last = forward[rows]
         around = nesting.nearest(named, last)
         for key in np.unique(nesting.key[last]).tolist():
             calls = np.flatnonzero(named & (nesting.key == key))
             calls = calls[np.argsort(start[calls], kind="stable")]
-            here = np.flatnonzero((nesting.key[last] == key) & (around == NONE))
-            place = np.searchsorted(start[calls], start[last[here]], side="right")
-            there = place < len(calls)
-            around[here[there]] = calls[place[there]]
-        known = (around != NONE) & (start[around] < start[rows])
-        result[rows[known]] = around[known]
+            outside = np.flatnonzero((nesting.key[last] == key) & (around == NONE))
+            next_call = np.searchsorted(start[calls], start[last[outside]], side="right")
+            has_next = next_call < len(calls)
+            around[outside[has_next]] = calls[next_call[has_next]]
+        is_earlier = (around != NONE) & (start[around] < start[rows])
+        result[rows[is_earlier]] = around[is_earlier]
     return result
 
 
 _KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Backward\d*$|_"
 
 
-def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, step: Ints) -> Ints:
+def _forward_by_order(
+    ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, step: Ints
+) -> Ints:
     """Return the forward operator of each node, for processes in which no node has one yet.
 
     A node has the name of the operator that created it: ``CudnnConvolutionBackward`` is created by
@@ -383,15 +396,15 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
     run in reverse order of the operators of that name before them in the step. They are paired if
     there are equally many of both.
     """
-    found = np.full(ops.height, NONE, dtype=np.int64)
+    forward_row = np.full(ops.height, NONE, dtype=np.int64)
     rows = ops.select("process", "start", "name").with_columns(
         pl.Series("node", node), pl.Series("known", forward != NONE), pl.Series("step", step)
     )
     of_process = rows.filter("node").group_by("process").agg(pl.col("known").any())
-    lacking = of_process.filter(~pl.col("known"))["process"]
-    if not len(lacking):
-        return found
-    open_ = rows["process"].is_in(lacking.implode(), nulls_equal=True)
+    unpaired = of_process.filter(~pl.col("known"))["process"]
+    if not len(unpaired):
+        return forward_row
+    open_ = rows["process"].is_in(unpaired.implode(), nulls_equal=True)
     keys = rows.select(pl.col("name").unique()).with_columns(
         pl.col("name")
         .cast(pl.String)
@@ -413,30 +426,30 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
     wanted = open_.to_numpy() & ~inner & (node | forwards)
     chosen = candidates.filter(pl.Series(wanted))
     chosen = chosen.filter(pl.col("node").any().over("process", "key")).sort("start", "row")
-    of_any = _mirrored(chosen)
-    apart = [
-        _mirrored(chosen.filter(pl.col("node") | (pl.col("in_place") == in_place)))
+    of_any = _mirrored_pairs(chosen)
+    by_kind = [
+        _mirrored_pairs(chosen.filter(pl.col("node") | (pl.col("in_place") == in_place)))
         for in_place in (False, True)
     ]
     # ``add`` and ``add_`` create nodes of one name. If the count of only one of them equals the
     # count of the nodes, that one created them.
-    one = pl.concat(apart).filter(pl.len().over("row") == 1)
-    pairs = pl.concat([of_any, one]).unique("row", keep="first", maintain_order=True)
-    found[pairs["row"].to_numpy()] = pairs["forward"].to_numpy()
-    return found
+    of_one_kind = pl.concat(by_kind).filter(pl.len().over("row") == 1)
+    pairs = pl.concat([of_any, of_one_kind]).unique("row", keep="first", maintain_order=True)
+    forward_row[pairs["row"].to_numpy()] = pairs["forward"].to_numpy()
+    return forward_row
 
 
-def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
+def _mirrored_pairs(chosen: pl.DataFrame) -> pl.DataFrame:
     """Return ``row`` and ``forward`` of the nodes of passes with as many nodes as operators.
 
     ``chosen`` is in order of time. A pass is a run of operators of a key and the run of nodes of
     that key after it.
     """
-    alike = ["process", "step", "key"]
+    key = ["process", "step", "key"]
     node = pl.col("node")
-    begins = node.shift(1).over(alike).fill_null(value=False) & ~node
-    passes = chosen.with_columns(begins.cum_sum().over(alike).alias("pass"))
-    of_pass = [*alike, "pass"]
+    begins = node.shift(1).over(key).fill_null(value=False) & ~node
+    passes = chosen.with_columns(begins.cum_sum().over(key).alias("pass"))
+    of_pass = [*key, "pass"]
     even = passes.filter(node.sum().over(of_pass) == node.not_().sum().over(of_pass))
     position = pl.int_range(pl.len()).over(of_pass)
     forward = even.filter(~node).with_columns(position.alias("position"))

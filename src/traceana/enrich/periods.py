@@ -52,40 +52,40 @@ def periods(activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) 
     marked = (set(names["name"].str.contains(word).arg_true()) for word in (_FORWARD, _BACKWARD))
     passes = tuple(marked)
     tables = [
-        _of_process(part, passes)
+        _steps_of_process(part, passes)
         for part in work.partition_by("process", "rank", maintain_order=True)
     ]
     return pl.concat([empty("steps"), *(t for t in tables if t is not None)])
 
 
-def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFrame | None:
+def _steps_of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFrame | None:
     busiest = work["stream"].value_counts(sort=True).row(0)[0]
     stream = work.filter(pl.col("stream") == pl.lit(busiest, dtype=work["stream"].dtype)).sort(
         "start", maintain_order=True
     )
     symbol = stream["symbol"].to_numpy().astype(np.int64)
-    found = _period(symbol)
-    if found is None:
+    best = _longest_period(symbol)
+    if best is None:
         return None
-    period, first, last = found
+    period, first, last = best
     repeated = set(stream["name_id"][first : first + period])
     if not all(repeated & marked for marked in passes):
         return None
     time = np.maximum.accumulate(stream["time"].to_numpy())
-    cuts = _cuts(time, period, first, last)
-    whole = cuts[: len(cuts) - 1] if cuts[-1] + period > last else cuts
-    if len(whole) < FEWEST_PERIODS:
+    starts = _iteration_starts(time, period, first, last)
+    whole_iterations = starts[: len(starts) - 1] if starts[-1] + period > last else starts
+    if len(whole_iterations) < FEWEST_PERIODS:
         return None
     end = np.where(
-        whole + period < len(time),
-        time[np.minimum(whole + period, len(time) - 1)],
+        whole_iterations + period < len(time),
+        time[np.minimum(whole_iterations + period, len(time) - 1)],
         stream["end"][-1],
     )
     steps = pl.DataFrame(
         {
-            "number": np.arange(len(whole)),
-            "start": time[whole],
-            "duration": end - time[whole],
+            "number": np.arange(len(whole_iterations)),
+            "start": time[whole_iterations],
+            "duration": end - time[whole_iterations],
             "process": work["process"][0],
             "source": PERIOD,
             "rank": work["rank"][0],
@@ -94,11 +94,11 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
     return conform("steps", steps)
 
 
-def _period(symbol: Ints) -> tuple[int, int, int] | None:
+def _longest_period(symbol: Ints) -> tuple[int, int, int] | None:
     """Return (period, first, last) of the stretch ``symbol[first:last]`` that is periodic."""
     best: tuple[int, int, int] | None = None
-    for period in _candidates(symbol):
-        first, last = _stretch(symbol, period)
+    for period in _candidate_periods(symbol):
+        first, last = _longest_stretch(symbol, period)
         longest = 0 if best is None else best[2] - best[1]
         if last - first > LONGER_STRETCH * longest:
             best = (period, first, last)
@@ -108,7 +108,7 @@ def _period(symbol: Ints) -> tuple[int, int, int] | None:
     return best if best[2] - best[1] >= needed else None
 
 
-def _candidates(symbol: Ints) -> list[int]:
+def _candidate_periods(symbol: Ints) -> list[int]:
     """Return the most frequent distances between equal activities, in ascending order.
 
     Rare activities repeat once per step, frequent ones once per block. Each symbol has one vote,
@@ -131,14 +131,14 @@ def _candidates(symbol: Ints) -> list[int]:
     return sorted(votes["distance"].to_list())
 
 
-def _stretch(symbol: Ints, period: int) -> tuple[int, int]:
+def _longest_stretch(symbol: Ints, period: int) -> tuple[int, int]:
     """Return the longest stretch in which each period is similar to the next."""
-    alike = symbol[period:] == symbol[:-period]
-    if len(alike) < period:
+    repeats = symbol[period:] == symbol[:-period]
+    if len(repeats) < period:
         return 0, 0
-    total = np.concatenate([[0], np.cumsum(alike)])
-    enough = (total[period:] - total[:-period]) >= PERIOD_SIMILARITY * period
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], enough.astype(np.int8), [0]])))
+    total = np.concatenate([[0], np.cumsum(repeats)])
+    similar = (total[period:] - total[:-period]) >= PERIOD_SIMILARITY * period
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], similar.astype(np.int8), [0]])))
     if not len(edges):
         return 0, 0
     begins, ends = edges[::2], edges[1::2]
@@ -147,7 +147,7 @@ def _stretch(symbol: Ints, period: int) -> tuple[int, int]:
     return int(begins[longest]), int(ends[longest]) - 1 + 2 * period
 
 
-def _cuts(time: Ints, period: int, first: int, last: int) -> Ints:
+def _iteration_starts(time: Ints, period: int, first: int, last: int) -> Ints:
     """Return the starts of the iterations of a stretch; its end may cut the last iteration."""
     pause = np.diff(time, prepend=time[:1])
     whole = (last - first) // period

@@ -68,18 +68,24 @@ class ThreadRanges(msgspec.Struct, frozen=True):
             .cast(pl.Int64)
             .alias("backward")
         )
-        own = frame.select("text").join(named, on="text", how="left", maintain_order="left")
-        return cls(np.flatnonzero(chosen), nesting, nesting.inherit(own["backward"].to_numpy()))
+        direction_of_row = frame.select("text").join(
+            named, on="text", how="left", maintain_order="left"
+        )
+        return cls(
+            np.flatnonzero(chosen),
+            nesting,
+            nesting.inherit(direction_of_row["backward"].to_numpy()),
+        )
 
     def innermost(self, key: Ints, time: Ints) -> Ints:
         """Return the row in ``ranges`` of the innermost range at each (thread, time)."""
-        found = self.nesting.innermost(key, time)
-        return take(self.row, found)
+        row = self.nesting.innermost(key, time)
+        return take(self.row, row)
 
     def direction_at(self, key: Ints, time: Ints) -> pl.Series:
         """Return the direction, or null, at each (thread, time), by the ranges' texts."""
-        found = self.nesting.innermost(key, time)
-        backward = take(self.backward, found)
+        row = self.nesting.innermost(key, time)
+        backward = take(self.backward, row)
         return pl.Series(backward).replace_strict(
             {0: "forward", 1: "backward"}, default=None, return_dtype=Direction
         )

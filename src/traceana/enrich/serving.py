@@ -57,7 +57,7 @@ _MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 
 
 class Iteration(msgspec.Struct, frozen=True):
-    """What the text of an iteration says; None: not recorded.
+    """The requests and tokens of an iteration, parsed from its range; None: not recorded.
 
     ``phase`` is prefill, decode, mixed, idle (no requests), or another mode of SGLang in small
     letters.
@@ -71,23 +71,23 @@ class Iteration(msgspec.Struct, frozen=True):
 
 
 def iteration(text: str) -> Iteration | None:
-    """Return what ``text`` says of an iteration, None where it marks none."""
+    """Parse the text of a range; None if it does not mark an iteration."""
     for name, pattern in SERVERS.items():
-        if (found := re.match(pattern, text)) is None:
+        if (match := re.match(pattern, text)) is None:
             continue
         server = name.partition(",")[0]
-        values = {key: int(part) for key, part in found.groupdict().items()
+        values = {key: int(part) for key, part in match.groupdict().items()
                   if part is not None and part.isdigit()}  # fmt: skip
-        if mode := found.groupdict().get("mode"):
+        if mode := match.groupdict().get("mode"):
             phase = _MODES.get(mode, mode.lower())
             requests = values["requests"]
             # Of a mixed iteration tokens are given by phase only.
             if {"prefill_tokens", "decode_tokens"} <= values.keys():
-                known: int | None = values["prefill_tokens"] + values["decode_tokens"]
+                all_tokens: int | None = values["prefill_tokens"] + values["decode_tokens"]
             else:
                 as_many = phase == "decode" or not requests
-                known = values.get("tokens", requests if as_many else None)
-            return Iteration(server, phase, requests, known)
+                all_tokens = values.get("tokens", requests if as_many else None)
+            return Iteration(server, phase, requests, all_tokens)
         prefill, decode = values["prefill"], values["decode"]
         phase = {(True, True): "mixed", (True, False): "prefill", (False, True): "decode"}.get(
             (prefill > 0, decode > 0), "idle"
@@ -101,7 +101,7 @@ def iteration(text: str) -> Iteration | None:
 
 
 def iterations(texts: pl.Series) -> dict[str, Iteration]:
-    """Return what those of the distinct ``texts`` that mark an iteration say of it."""
+    """Parse iteration markers among ``texts``: {text: iteration}."""
     distinct = texts.unique().cast(pl.String).drop_nulls()
     marks = distinct.filter(distinct.str.contains(ITERATION))
-    return {text: known for text in marks if (known := iteration(text)) is not None}
+    return {text: mark for text in marks if (mark := iteration(text)) is not None}

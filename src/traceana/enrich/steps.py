@@ -58,32 +58,34 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     """
     if marker is not None:
         return marked_by(trace, activities, marker)
-    ranges = _ended(trace.tables.ranges)
+    ranges = _before_end(trace.tables.ranges)
     texts = Texts.of(ranges["text"])
     numbered = pl.Series(texts.matching(_NUMBERED))
     by_profiler = ranges.filter((ranges["kind"] == "step") & numbered)
     of_program = ranges["kind"].is_in(SET_BY_PROGRAM)
     served = pl.Series(texts.matching(ITERATION))
     if by_profiler.height:
-        profiled = _table(_of_one_timeline(by_profiler, trace, activities))
+        profiled = _step_table(_without_overlaps(by_profiler, trace, activities))
         if not (of_program & served).any():
             return profiled
         # vLLM calls the profiler's step before each iteration, which has the requests. It does not
         # train, so optimizers are not looked for.
-        untrained = _Optimizer.of(ranges.clear())
-        found = _named(ranges.filter(of_program & served), trace, activities, untrained)
-        many = [one for one in found if one.height and 2 * one.height >= profiled.height]
-        return many[0] if many else profiled
+        no_optimizer = _Optimizer.of(ranges.clear())
+        requests = ranges.filter(of_program & served)
+        for iteration_table in _iterations(requests, trace, activities, no_optimizer):
+            if iteration_table.height and 2 * iteration_table.height >= profiled.height:
+                return iteration_table
+        return profiled
     optimizer = _Optimizer.of(ranges)
     named = ranges.filter(of_program & (pl.Series(texts.matching(STEP_TEXT)) | served))
-    first, last = _named(named, trace, activities, optimizer)
-    for marked in (first, optimizer.table()):
-        if marked.height:
-            return marked
+    sure_steps, possible_steps = _iterations(named, trace, activities, optimizer)
+    for step_table in (sure_steps, optimizer.table()):
+        if step_table.height:
+            return step_table
     from traceana.enrich.periods import periods
 
     repeated = periods(activities, trace.tables.names, trace.tables.calls)
-    return repeated if repeated.height else last
+    return repeated if repeated.height else possible_steps
 
 
 def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
@@ -94,8 +96,8 @@ def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.Da
     requests, and steps of the optimizer end with it.
     """
     sources = table["source"].unique().cast(pl.String).drop_nulls()
-    own = ~(sources.str.ends_with(SOURCE) | sources.str.starts_with(OPTIMIZER_STEP))
-    if table.height <= _FEWEST_OTHERS or not (own & (sources != PERIOD)).all():
+    can_be_cut = ~(sources.str.ends_with(SOURCE) | sources.str.starts_with(OPTIMIZER_STEP))
+    if table.height <= _FEWEST_WHOLE or not (can_be_cut & (sources != PERIOD)).all():
         return table
     kept = []
     for steps in table.partition_by("process", maintain_order=True):
@@ -110,27 +112,27 @@ def without_cut_step(trace: Trace, table: pl.DataFrame, ledger: Ledger) -> pl.Da
     return whole
 
 
-_FEWEST_OTHERS: Final = 2
-"""Steps that say how much a whole one has."""
+_FEWEST_WHOLE: Final = 2
+"""Steps of a recording from which the least number of events in a whole step is known."""
 
 
 def _is_cut(steps: pl.DataFrame, start: Ints) -> bool:
     """Return whether the last of ``steps`` has far fewer of the events at ``start`` than any."""
-    if steps.height <= _FEWEST_OTHERS:
+    if steps.height <= _FEWEST_WHOLE:
         return False
     begin = steps["start"].to_numpy()
     end = begin + steps["duration"].to_numpy()
-    last = int(np.count_nonzero((start >= begin[-1]) & (start < end[-1])))
-    before = int(np.count_nonzero((start >= begin[0]) & (start < begin[-1])))
+    in_last = int(np.count_nonzero((start >= begin[-1]) & (start < end[-1])))
+    in_others = int(np.count_nonzero((start >= begin[0]) & (start < begin[-1])))
     # The least of them has at most the mean. Few steps are cut, and sorting takes longer.
-    if last >= CUT_STEP * before / (len(begin) - 1):
+    if in_last >= CUT_STEP * in_others / (len(begin) - 1):
         return False
     ordered = np.sort(start)
-    each = np.searchsorted(ordered, end) - np.searchsorted(ordered, begin)
-    return bool(last < CUT_STEP * each[:-1].min())
+    events_of_step = np.searchsorted(ordered, end) - np.searchsorted(ordered, begin)
+    return bool(in_last < CUT_STEP * events_of_step[:-1].min())
 
 
-def _ended(ranges: pl.DataFrame) -> pl.DataFrame:
+def _before_end(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return ``ranges`` without those in which the program ended, where the recorder marked it."""
     marks = ranges.filter(Texts.of(ranges["text"]).matching(_AFTER_STEPS))
     for mark in marks.iter_rows(named=True):
@@ -156,7 +158,7 @@ def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFra
     chosen = marks(trace, marker)
     if chosen["text"].cast(pl.String).str.starts_with(f"{OPTIMIZER_STEP}#").all():
         return _Optimizer.of(chosen).table(fewest=1)
-    return _table(_of_one_timeline(chosen, trace, activities), marker)
+    return _step_table(_without_overlaps(chosen, trace, activities), marker)
 
 
 def marks(trace: Trace, marker: str) -> pl.DataFrame:
@@ -170,14 +172,14 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
         wanted = texts.filter((texts == marker) | (texts.str.extract(_STEM, 1) == marker))
         if wanted.is_empty():
             pattern = compiled_marker(marker)
-            found = [pattern.search(text) is not None for text in texts]
-            wanted = texts.filter(pl.Series(found, dtype=pl.Boolean))
+            matches = [pattern.search(text) is not None for text in texts]
+            wanted = texts.filter(pl.Series(matches, dtype=pl.Boolean))
         if wanted.len():
             return host.filter(pl.col("text").cast(pl.String).is_in(wanted.implode()))
     repeating = candidates(trace.tables.ranges)
-    known = f"repeating ranges: {repeating}" if repeating else "no host ranges repeat"
+    alternatives = f"repeating ranges: {repeating}" if repeating else "no host ranges repeat"
     raise NoSuchSelectionError(
-        f"{trace.meta.source}: no range matches --step-marker {marker!r}; {known}"
+        f"{trace.meta.source}: no range matches --step-marker {marker!r}; {alternatives}"
     )
 
 
@@ -244,11 +246,11 @@ class Work(msgspec.Struct, frozen=True):
         columns = ("kind", "call", "process", "start", "duration")
         device = activities.select(columns).filter(pl.col("kind").is_in(DEVICE_WORK))
         if device.height:
-            at = device["call"]
+            call = device["call"]
             frame = device.select(
                 "process",
-                calls["thread"].gather(at).alias("thread"),
-                pl.coalesce(calls["start"].gather(at), "start").alias("time"),
+                calls["thread"].gather(call).alias("thread"),
+                pl.coalesce(calls["start"].gather(call), "start").alias("time"),
                 # A coarse clock gives the shortest kernels a duration of 0; they count as work.
                 pl.col("duration").clip(1).alias("weight"),
                 pl.col("kind").is_in(["kernel", "graph"]).alias("kernel"),
@@ -259,8 +261,11 @@ class Work(msgspec.Struct, frozen=True):
                 text = pl.col("text").cast(pl.String)
                 inner = pl.col("kind").is_in(SET_BY_PROGRAM) & ~text.str.contains(STEP_TEXT)
                 host = trace.tables.ranges.filter(inner)
-            one = pl.lit(1, pl.Int64).alias("weight"), pl.lit(value=True).alias("kernel")
-            frame = host.select("process", "thread", time, *one)
+            frame = host.select(
+                *("process", "thread", time),
+                pl.lit(1, pl.Int64).alias("weight"),
+                pl.lit(value=True).alias("kernel"),
+            )
         time_ns = frame["time"].to_numpy()
         in_order = not (time_ns[1:] < time_ns[:-1]).any()
         return cls(frame if in_order else frame.sort("time"))
@@ -269,19 +274,23 @@ class Work(msgspec.Struct, frozen=True):
         """Return the work of ``process``, or all work if no process is recorded."""
         if process is None or self.frame["process"].null_count() == self.frame.height:
             return self.frame
-        own = (self.frame["process"] == process).fill_null(value=False)
-        return self.frame if own.all() else self.frame.filter(own)
+        wanted = (self.frame["process"] == process).fill_null(value=False)
+        return self.frame if wanted.all() else self.frame.filter(wanted)
 
     def launched(self, marks: pl.DataFrame) -> tuple[int, int, int]:
         """Return the weight inside ``marks`` (disjoint, of one process), the weight from the first
         to the last of them, and that of the kernels inside that were launched on their threads."""
         process = marks["process"][0]
-        work, own = self._weights_of(process)
+        work, kernels_by_thread = self._weights_of(process)
         first, last = marks["start"].min(), (marks["start"] + marks["duration"]).max()
-        stretch = pl.DataFrame({"start": [first], "duration": pl.Series([last]) - first})
+        span = pl.DataFrame({"start": [first], "duration": pl.Series([last]) - first})
         threads = marks["thread"].unique().drop_nulls()
-        on_threads = sum(own[thread].inside(marks) for thread in threads if thread in own)
-        return work.inside(marks), work.inside(stretch), on_threads
+        on_threads = sum(
+            kernels_by_thread[thread].inside(marks)
+            for thread in threads
+            if thread in kernels_by_thread
+        )
+        return work.inside(marks), work.inside(span), on_threads
 
     def _weights_of(self, process: int | None) -> tuple[_Weights, dict[int, _Weights]]:
         """Return the weights of all work of ``process``, and of the kernels of each thread.
@@ -292,8 +301,8 @@ class Work(msgspec.Struct, frozen=True):
             work = self.of_process(process)
             kernels = work.filter(pl.col("kernel") & pl.col("thread").is_not_null())
             by_thread = kernels.partition_by("thread", maintain_order=True)
-            own = {part["thread"][0]: _Weights.of(part) for part in by_thread}
-            self.weights[process] = _Weights.of(work), own
+            kernels_by_thread = {part["thread"][0]: _Weights.of(part) for part in by_thread}
+            self.weights[process] = _Weights.of(work), kernels_by_thread
         return self.weights[process]
 
 
@@ -316,31 +325,33 @@ class _Weights(msgspec.Struct, frozen=True):
         return int((upto - before).sum())
 
 
-def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost of the ranges ``found``, without overlaps within a process.
+def _without_overlaps(ranges: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the outermost of the ``ranges``, without overlaps within a process.
 
-    If ranges of several threads overlap, those of the thread that launches most work are returned.
+    If ranges of several threads overlap, the thread that launches most work counts.
     """
-    found = _of_known_process(found)
-    kept = [found.clear()]
-    for own in found.partition_by("process", maintain_order=True):
-        threads = _timelines(own)
+    ranges = _with_process(ranges)
+    kept = [ranges.clear()]
+    for of_process in ranges.partition_by("process", maintain_order=True):
+        threads = _timelines(of_process)
         if len(threads) > 1:
             work = Work.of(trace, activities)
-            threads = [max(threads, key=lambda one: (work.launched(one)[2], one.height))]
+            threads = [
+                max(threads, key=lambda timeline: (work.launched(timeline)[2], timeline.height))
+            ]
         kept += threads
     return pl.concat(kept)
 
 
-def _of_known_process(found: pl.DataFrame) -> pl.DataFrame:
+def _with_process(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges with a process, or all ranges if no process is recorded."""
-    known = pl.col("process").is_not_null()
-    return found.filter(known) if found["process"].null_count() < found.height else found
+    with_process = pl.col("process").is_not_null()
+    return ranges.filter(with_process) if ranges["process"].null_count() < ranges.height else ranges
 
 
-def _outermost(found: pl.DataFrame, keys: Ints) -> pl.DataFrame:
-    nesting = Nesting.of(keys, found["start"].to_numpy(), found["duration"].to_numpy())
-    return found.filter(pl.Series(nesting.depth == 0, dtype=pl.Boolean))
+def _outermost(ranges: pl.DataFrame, keys: Ints) -> pl.DataFrame:
+    nesting = Nesting.of(keys, ranges["start"].to_numpy(), ranges["duration"].to_numpy())
+    return ranges.filter(pl.Series(nesting.depth == 0, dtype=pl.Boolean))
 
 
 class _Optimizer(msgspec.Struct, frozen=True):
@@ -359,7 +370,7 @@ class _Optimizer(msgspec.Struct, frozen=True):
         """
         text = pl.col("text").cast(pl.String)
         by_program = ranges.filter(pl.col("kind").is_in(SET_BY_PROGRAM))
-        found = _of_known_process(
+        optimizer_steps = _with_process(
             by_program.filter(text.str.starts_with(f"{OPTIMIZER_STEP}#")).select(
                 "process",
                 "thread",
@@ -369,16 +380,22 @@ class _Optimizer(msgspec.Struct, frozen=True):
             )
         )
         loads = by_program.filter(text.str.starts_with(_LOADS)).select("process", "start")
-        (keys,) = thread_numbers(found)
+        (keys,) = thread_numbers(optimizer_steps)
         kept = []
-        for own in _outermost(found, keys).partition_by("process", maintain_order=True):
-            thread = max(own.partition_by("thread", maintain_order=True), key=lambda t: t.height)
+        for of_process in _outermost(optimizer_steps, keys).partition_by(
+            "process", maintain_order=True
+        ):
+            thread = max(
+                of_process.partition_by("thread", maintain_order=True), key=lambda t: t.height
+            )
             by_class = thread.partition_by("optimizer", maintain_order=True)
-            one = max(by_class, key=lambda each: (each.height, each["start"].min()))
-            process = pl.col("process").eq_missing(pl.lit(own["process"][0], pl.Int64))
-            kept.append(_last_of_batch(one.sort("start"), loads.filter(process)["start"].sort()))
+            of_class = max(by_class, key=lambda each: (each.height, each["start"].min()))
+            process = pl.col("process").eq_missing(pl.lit(of_process["process"][0], pl.Int64))
+            kept.append(
+                _last_of_batch(of_class.sort("start"), loads.filter(process)["start"].sort())
+            )
         end = (pl.col("start") + pl.col("duration")).alias("end")
-        return cls(pl.concat([found.clear(), *kept]).select("process", "thread", end))
+        return cls(pl.concat([optimizer_steps.clear(), *kept]).select("process", "thread", end))
 
     def table(self, fewest: int = 2) -> pl.DataFrame:
         """Return the steps between the ends, of processes with at least ``fewest`` ends."""
@@ -421,8 +438,8 @@ def _last_of_batch(steps: pl.DataFrame, loads: pl.Series) -> pl.DataFrame:
     return steps[last] if alike else steps
 
 
-def _named(
-    found: pl.DataFrame, trace: Trace, activities: pl.DataFrame, optimizer: _Optimizer
+def _iterations(
+    ranges: pl.DataFrame, trace: Trace, activities: pl.DataFrame, optimizer: _Optimizer
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the steps of ranges that are unambiguously iterations, and fallback candidates.
 
@@ -430,54 +447,58 @@ def _named(
     fewest. Ranges are unambiguous if there are several, on a thread that launches kernels inside
     them (the optimizer's, if known), and not several per optimizer step (micro-batches).
     """
-    stem = _source(found["text"]).str.to_lowercase()
-    sure, rest = [found.clear()], [found.clear()]
-    if found.is_empty():
-        return _table(found), _table(found)
+    stem = _names_of_steps(ranges["text"]).str.to_lowercase()
+    sure_steps, possible_steps = [ranges.clear()], [ranges.clear()]
+    if ranges.is_empty():
+        return _step_table(ranges), _step_table(ranges)
     work = Work.of(trace, activities)
-    for one in found.with_columns(stem.alias("stem")).partition_by("process", maintain_order=True):
+    for of_process in ranges.with_columns(stem.alias("stem")).partition_by(
+        "process", maintain_order=True
+    ):
         best: dict[bool, tuple[tuple[int, int], pl.DataFrame]] = {}
-        for each in one.partition_by("stem", maintain_order=True):
-            for part in _timelines(each.drop("stem")):
-                inside, between, own = work.launched(part)
+        for of_stem in of_process.partition_by("stem", maintain_order=True):
+            for timeline in _timelines(of_stem.drop("stem")):
+                inside, between, kernel_weight = work.launched(timeline)
                 if work.frame.height and inside < max(STEP_COVERAGE * between, 1):
                     continue
-                certain = part.height > 1 and optimizer.agrees(part)
-                certain = certain and (own > 0 or not work.of_process(part["process"][0]).height)
-                score = (inside, -part.height)
-                if certain not in best or score > best[certain][0]:
-                    best[certain] = (score, part)
-        for certain, (_, part) in best.items():
-            (sure if certain else rest).append(part)
-    return _table(pl.concat(sure)), _table(pl.concat(rest))
+                is_sure = timeline.height > 1 and optimizer.agrees(timeline)
+                is_sure = is_sure and (
+                    kernel_weight > 0 or not work.of_process(timeline["process"][0]).height
+                )
+                score = (inside, -timeline.height)
+                if is_sure not in best or score > best[is_sure][0]:
+                    best[is_sure] = (score, timeline)
+        for is_sure, (_, timeline) in best.items():
+            (sure_steps if is_sure else possible_steps).append(timeline)
+    return _step_table(pl.concat(sure_steps)), _step_table(pl.concat(possible_steps))
 
 
-def _timelines(found: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the outermost ranges of one process, by thread if those of threads overlap."""
-    (keys,) = thread_numbers(found)
-    outer = _outermost(found, keys)
+def _timelines(ranges: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the outermost ranges of one process, by thread if ranges of threads overlap."""
+    (keys,) = thread_numbers(ranges)
+    outer = _outermost(ranges, keys)
     if _outermost(outer, np.zeros(outer.height, dtype=np.int64)).height == outer.height:
         return [outer]
     return outer.partition_by("thread", maintain_order=True)
 
 
-def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
+def _step_table(ranges: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     """Return the ``steps`` table of ranges that are steps.
 
     Steps have the numbers of their texts, or are numbered in order if these are not distinct within
     a process.
     """
-    found = _of_known_process(found)
+    ranges = _with_process(ranges)
     text = pl.col("text").cast(pl.String)
     number = pl.col("number")
-    served = {text: known.number for text, known in iterations(found["text"]).items()}
-    of_text = text.str.extract(_NUMBER, 1).cast(pl.Int64, strict=False)
-    ordered = found.select(
-        text.replace_strict(served, default=of_text, return_dtype=pl.Int64).alias("number"),
+    served = {text: iteration.number for text, iteration in iterations(ranges["text"]).items()}
+    number_in_text = text.str.extract(_NUMBER, 1).cast(pl.Int64, strict=False)
+    ordered = ranges.select(
+        text.replace_strict(served, default=number_in_text, return_dtype=pl.Int64).alias("number"),
         "start",
         "duration",
         "process",
-        _source(found["text"]).alias("source"),
+        _names_of_steps(ranges["text"]).alias("source"),
     ).sort("process", "start", maintain_order=True)
     if marker is not None and ordered["source"].n_unique() > 1:
         ordered = ordered.with_columns(pl.lit(marker).alias("source"))
@@ -492,9 +513,9 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     )
 
 
-def _source(texts: pl.Series) -> pl.Series:
-    """Return what the steps of these texts are called: the text without its number."""
-    served = {text: f"{known.server}{SOURCE}" for text, known in iterations(texts).items()}
+def _names_of_steps(texts: pl.Series) -> pl.Series:
+    """Return the names of the steps that ``texts`` mark: the texts without numbers."""
+    served = {text: f"{iteration.server}{SOURCE}" for text, iteration in iterations(texts).items()}
     plain = texts.cast(pl.String)
     return plain.replace_strict(served, default=plain.str.extract(_STEM, 1), return_dtype=pl.String)
 
@@ -514,8 +535,8 @@ def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:
         )
         before = np.searchsorted(begins["start"].to_numpy(), start, side="left")
         until = np.searchsorted(begins["end"].to_numpy(), end, side="right")
-        here = ranges["process"].eq_missing(process).to_numpy()
-        count[here] = np.maximum(until - before, 0)[here]
+        of_process = ranges["process"].eq_missing(process).to_numpy()
+        count[of_process] = np.maximum(until - before, 0)[of_process]
     return count
 
 
@@ -527,16 +548,16 @@ def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
     if table.is_empty():
         return np.full(len(time), NONE, dtype=np.int64)
     if table["process"].n_unique() <= 1:
-        start, at = table["start"].to_numpy(), time.to_numpy()
+        start, when = table["start"].to_numpy(), time.to_numpy()
         order = np.argsort(start, kind="stable")
-        last = np.searchsorted(start[order], at, side="right") - 1
+        last = np.searchsorted(start[order], when, side="right") - 1
         step = np.where(last < 0, NONE, order[last])
-        return np.where(at < (start + table["duration"].to_numpy())[step], step, NONE)
+        return np.where(when < (start + table["duration"].to_numpy())[step], step, NONE)
     lookup = pl.DataFrame({"process": process, "time": time}).with_row_index("row")
     marks = table.with_row_index("step").with_columns(
         (pl.col("start") + pl.col("duration")).alias("end")
     )
-    found = (
+    step_of_row = (
         lookup.sort("time")
         .join_asof(
             marks.select("step", "start", "end", "process").sort("start"),
@@ -554,4 +575,4 @@ def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
             .fill_null(NONE)
         )
     )
-    return found.to_series().to_numpy()
+    return step_of_row.to_series().to_numpy()

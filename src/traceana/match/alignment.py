@@ -129,12 +129,12 @@ def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
     """
     n, m = scores.shape
     costs = Gaps(gaps.open * unit, gaps.extend * unit, gaps.change * unit)
-    found = np.zeros(scores.shape)
+    probability = np.zeros(scores.shape)
     through = _Through(lambda i, j: scores[i, j], (n, m), costs, np.logaddexp, within=False)
     for i in range(n):
         j, log_weight = through.row(i)
-        found[i, j] = np.exp(log_weight - through.all)
-    return np.minimum(found, 1.0)
+        probability[i, j] = np.exp(log_weight - through.all)
+    return np.minimum(probability, 1.0)
 
 
 def agreed(score: Score, size: tuple[int, int], gap: float, meaning: Ints) -> Ints:
@@ -147,13 +147,13 @@ def agreed(score: Score, size: tuple[int, int], gap: float, meaning: Ints) -> In
     """
     n, _ = size
     through = _Through(score, size, Gaps(gap, gap, gap), np.maximum, within=True)
-    found = np.full(n, NONE, dtype=np.int64)
+    column = np.full(n, NONE, dtype=np.int64)
     for i in range(n):
         j, reached = through.row(i)
         best = j[reached == through.all]
         if len(best) and (meaning[best] == meaning[best[0]]).all():
-            found[i] = best[0]
-    return found
+            column[i] = best[0]
+    return column
 
 
 class _Through:

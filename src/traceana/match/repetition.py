@@ -23,8 +23,8 @@ Hashes = npt.NDArray[np.uint64]
 _STREAM: Final = ("rank", "device", "context", "stream")
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "bytes")
 _KINDS: Final = ("kernel", "memcpy", "memset")
-_DISPUTED: Final = -2
-_ABOVE: Final = np.iinfo(np.int64).max
+_AMBIGUOUS: Final = -2
+_NO_LAYER: Final = np.iinfo(np.int64).max
 _BLOCK: Final = 1 << 17
 """Hashes that are computed at a time: temporary arrays of this size stay in the CPU's caches."""
 
@@ -37,12 +37,12 @@ class Repetitions:
         self._activities = activities
         self._sequences: dict[tuple[str, ...], _Sequence] = {}
 
-    def sources(self, known: Sequence[Ints], wanted: pl.Series) -> list[Ints]:
-        """Return, for each of ``known``, the row of an activity at the same position, or NONE.
+    def sources(self, layers: Sequence[Ints], wanted: pl.Series) -> list[Ints]:
+        """Return, for each of ``layers``, the row of an activity at the same position, or NONE.
 
-        Each of ``known`` has the known layer of each activity (NONE: unknown, the same activities
+        Each of ``layers`` has the known layer of each activity (NONE: unknown, the same activities
         in all of them), ``wanted`` selects the activities to infer. Of those for which an earlier
-        one of ``known`` has a source, the later sources are of no use. A context is a run of 2^n
+        one of ``layers`` has a source, the later sources are of no use. A context is a run of 2^n
         activities of one stream (n = 3 … 12) that begins with, ends with or surrounds the activity.
         Activities are compared by name, and by grid and bytes if these are recorded without the
         launch (not on ROCm). The longest context that occurs at activities with a known layer
@@ -53,45 +53,57 @@ class Repetitions:
         length have the same hash with a probability below n² / 2^64.
         """
         if not wanted.any():
-            return [np.full(self._activities.height, NONE, dtype=np.int64) for _ in known]
+            return [np.full(self._activities.height, NONE, dtype=np.int64) for _ in layers]
         signature = _signature(self._activities.filter(wanted))
-        found = self._found(known, wanted, signature)
-        for later in range(1, len(known)):
+        found = self._sources_by_signature(layers, wanted, signature)
+        for later in range(1, len(layers)):
             wanted = wanted & pl.Series(found[later - 1] == NONE)
             if not wanted.any():
                 break
             # Fewer activities may have more in common.
-            of_rest = _signature(self._activities.filter(wanted))
-            if of_rest != signature:
-                found[later:] = self._found(known[later:], wanted, of_rest)
-                signature = of_rest
+            rest_signature = _signature(self._activities.filter(wanted))
+            if rest_signature != signature:
+                found[later:] = self._sources_by_signature(layers[later:], wanted, rest_signature)
+                signature = rest_signature
         return found
 
-    def _found(
-        self, known: Sequence[Ints], wanted: pl.Series, signature: tuple[str, ...]
+    def _sources_by_signature(
+        self, layers: Sequence[Ints], wanted: pl.Series, signature: tuple[str, ...]
     ) -> list[Ints]:
         """Return :meth:`sources` by contexts of the columns ``signature``."""
         sequence = self._sequence(signature)
-        facts, asked = [one[sequence.order] for one in known], wanted.to_numpy()[sequence.order]
-        queries, sources = np.flatnonzero(asked), np.flatnonzero(facts[0] != NONE)
-        found = [np.full(len(queries), NONE, dtype=np.int64) for _ in facts]
-        views = [_View(shift, facts, queries, sources) for shift in _SHIFTS]
-        run = sequence.symbol
+        layers_in_order, is_wanted = (
+            [position[sequence.order] for position in layers],
+            wanted.to_numpy()[sequence.order],
+        )
+        queries, known_positions = (
+            np.flatnonzero(is_wanted),
+            np.flatnonzero(layers_in_order[0] != NONE),
+        )
+        positions = [np.full(len(queries), NONE, dtype=np.int64) for _ in layers_in_order]
+        searches = [
+            _ContextSearch(shift, layers_in_order, queries, known_positions) for shift in _SHIFTS
+        ]
+        hashes = sequence.symbol
         length = 1
-        while 2 * length <= LONGEST_CONTEXT and any(len(view.query) for view in views):
-            shorter, run, length = run, _doubled(run, length, sequence.left), 2 * length
+        while 2 * length <= LONGEST_CONTEXT and any(len(view.query) for view in searches):
+            shorter, hashes, length = (
+                hashes,
+                _double_length(hashes, length, sequence.left),
+                2 * length,
+            )
             decides = length >= SHORTEST_CONTEXT
-            answers = [view.find(shorter, run, length, decides=decides) for view in views]
-            for at, fact in enumerate(facts):
-                decided = _agreed([answer[at] for answer in answers], fact)
-                found[at] = np.where(decided == NONE, found[at], decided)
-        rows = []
-        for one in found:
-            placed = one >= 0
-            answer = np.full(self._activities.height, NONE, dtype=np.int64)
-            answer[sequence.order[queries[placed]]] = sequence.order[one[placed]]
-            rows.append(answer)
-        return rows
+            answers = [view.find(shorter, hashes, length, decides=decides) for view in searches]
+            for number, layer in enumerate(layers_in_order):
+                decided = _agreed_position([row[number] for row in answers], layer)
+                positions[number] = np.where(decided == NONE, positions[number], decided)
+        results = []
+        for position in positions:
+            is_found = position >= 0
+            row = np.full(self._activities.height, NONE, dtype=np.int64)
+            row[sequence.order[queries[is_found]]] = sequence.order[position[is_found]]
+            results.append(row)
+        return results
 
     def _sequence(self, signature: tuple[str, ...]) -> _Sequence:
         if signature not in self._sequences:
@@ -107,7 +119,7 @@ _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
 """Offset of the activity from the start of its context: first, last, in the middle."""
 
 
-class _View:
+class _ContextSearch:
     """One position of the activity in its context, and the ranges of layers that are possible.
 
     A longer context is equal only where the shorter one is: what has no counterpart is left out
@@ -115,16 +127,16 @@ class _View:
     """
 
     def __init__(
-        self, shift: Callable[[int], int], facts: Sequence[Ints], queries: Ints, sources: Ints
+        self, shift: Callable[[int], int], layers: Sequence[Ints], queries: Ints, sources: Ints
     ) -> None:
-        self._shift, self._facts = shift, facts
+        self._shift, self._facts = shift, layers
         self._all = len(queries)
         self.query = np.arange(len(queries))
         """The queries that may still find a source."""
         self._position, self._sources = queries, sources
-        self._possible = [_Span.none(len(queries)) for _ in facts]
+        self._possible = [_LayerSpan.none(len(queries)) for _ in layers]
 
-    def find(self, shorter: Hashes, run: Hashes, length: int, *, decides: bool) -> list[Ints]:
+    def find(self, shorter: Hashes, hashes: Hashes, length: int, *, decides: bool) -> list[Ints]:
         """Return, by each of the facts, the first position with the same context of ``length``,
         NONE, or _DISPUTED.
 
@@ -132,27 +144,29 @@ class _View:
         be at the same position. It must agree too, also for all longer contexts. Contexts that do
         not decide are looked up only for that.
         """
-        now = _at(run, self._position, self._shift(length))
-        self._keep(now != 0)
-        now = now[now != 0]
-        of_sources = _at(run, self._sources, self._shift(length))
-        whole = of_sources != 0
-        if not whole.all():
-            self._truncated(shorter, self._sources[~whole], length // 2)
-            self._sources, of_sources = self._sources[whole], of_sources[whole]
-        answers = [np.full(self._all, NONE, dtype=np.int64) for _ in self._facts]
+        context = _context_hashes(hashes, self._position, self._shift(length))
+        self._keep(context != 0)
+        context = context[context != 0]
+        source_context = _context_hashes(hashes, self._sources, self._shift(length))
+        is_complete = source_context != 0
+        if not is_complete.all():
+            self._truncated(shorter, self._sources[~is_complete], length // 2)
+            self._sources, source_context = self._sources[is_complete], source_context[is_complete]
+        positions = [np.full(self._all, NONE, dtype=np.int64) for _ in self._facts]
         if not decides:
-            return answers
-        asked = pl.Series(of_sources).is_in(pl.Series(now).unique().implode()).to_numpy()
-        self._sources, of_sources = self._sources[asked], of_sources[asked]
-        facts = [fact[self._sources] for fact in self._facts]
-        first, spans = _spans(now, of_sources, self._sources, facts)
-        met = first != NONE
-        for answer, one, possible in zip(answers, spans, self._possible, strict=True):
-            span = one.with_also(possible)
-            answer[self.query[met]] = np.where(span.least == span.most, first, _DISPUTED)[met]
-        self._keep(met)
-        return answers
+            return positions
+        occurs = pl.Series(source_context).is_in(pl.Series(context).unique().implode()).to_numpy()
+        self._sources, source_context = self._sources[occurs], source_context[occurs]
+        source_layers = [fact[self._sources] for fact in self._facts]
+        first, spans = _spans_by_context(context, source_context, self._sources, source_layers)
+        matched = first != NONE
+        for answer, layer_span, possible in zip(positions, spans, self._possible, strict=True):
+            span = layer_span.with_also(possible)
+            answer[self.query[matched]] = np.where(span.least == span.most, first, _AMBIGUOUS)[
+                matched
+            ]
+        self._keep(matched)
+        return positions
 
     def _keep(self, kept: Flags) -> None:
         if not kept.all():
@@ -161,55 +175,56 @@ class _View:
 
     def _truncated(self, shorter: Hashes, sources: Ints, length: int) -> None:
         """Count the layers of ``sources``, whose contexts are truncated, as possible."""
-        context = _at(shorter, sources, self._shift(length))
+        context = _context_hashes(shorter, sources, self._shift(length))
         sources, context = sources[context != 0], context[context != 0]
         if not len(sources) or not len(self.query):
             return
-        facts = [fact[sources] for fact in self._facts]
-        own = _at(shorter, self._position, self._shift(length))
-        _, spans = _spans(own, context, sources, facts)
+        source_layers = [fact[sources] for fact in self._facts]
+        query_context = _context_hashes(shorter, self._position, self._shift(length))
+        _, spans = _spans_by_context(query_context, context, sources, source_layers)
         self._possible = [
             span.with_also(possible) for span, possible in zip(spans, self._possible, strict=True)
         ]
 
 
-def _at(run: Hashes, position: Ints, shift: int) -> Hashes:
+def _context_hashes(run: Hashes, position: Ints, shift: int) -> Hashes:
     """Return the hash of the runs that begin ``shift`` before each ``position``, which are in
     order; 0 before the first.
 
     A run ends within its stream, so a run that reaches an activity is of the same stream.
     """
-    found = np.zeros(len(position), dtype=np.uint64)
+    hashes = np.zeros(len(position), dtype=np.uint64)
     for begin in range(int(np.searchsorted(position, shift)), len(position), _BLOCK):
         end = begin + _BLOCK
-        found[begin:end] = run[position[begin:end] - shift]
-    return found
+        hashes[begin:end] = run[position[begin:end] - shift]
+    return hashes
 
 
-class _Span(NamedTuple):
-    """The least and the greatest possible layer of each query; :data:`_ABOVE` and NONE without."""
+class _LayerSpan(NamedTuple):
+    """The least and the greatest possible layer of each query; :data:`_NO_LAYER` and NONE
+    without."""
 
     least: Ints
     most: Ints
 
     @classmethod
-    def none(cls, queries: int) -> _Span:
-        return cls(np.full(queries, _ABOVE), np.full(queries, NONE, dtype=np.int64))
+    def none(cls, queries: int) -> _LayerSpan:
+        return cls(np.full(queries, _NO_LAYER), np.full(queries, NONE, dtype=np.int64))
 
-    def only(self, kept: Flags) -> _Span:
-        return _Span(self.least[kept], self.most[kept])
+    def only(self, kept: Flags) -> _LayerSpan:
+        return _LayerSpan(self.least[kept], self.most[kept])
 
-    def with_also(self, other: _Span) -> _Span:
-        return _Span(np.minimum(self.least, other.least), np.maximum(self.most, other.most))
+    def with_also(self, other: _LayerSpan) -> _LayerSpan:
+        return _LayerSpan(np.minimum(self.least, other.least), np.maximum(self.most, other.most))
 
 
-def _spans(
-    queries: Hashes, sources: Hashes, position: Ints, facts: Sequence[Ints]
-) -> tuple[Ints, list[_Span]]:
+def _spans_by_context(
+    queries: Hashes, sources: Hashes, position: Ints, layers: Sequence[Ints]
+) -> tuple[Ints, list[_LayerSpan]]:
     """Return, for each query, the first ``position`` of the sources of the same hash, NONE without
-    one, and the span of each of ``facts`` among them."""
-    columns = {f"fact{at}": fact for at, fact in enumerate(facts)}
-    found = pl.DataFrame({"hash": queries}).join(
+    one, and the span of each of ``layers`` among them."""
+    columns = {f"layer{number}": layer for number, layer in enumerate(layers)}
+    joined = pl.DataFrame({"hash": queries}).join(
         pl.DataFrame({"hash": sources, "first": position, **columns})
         .group_by("hash")
         .agg(
@@ -222,26 +237,26 @@ def _spans(
         maintain_order="left",
     )
     spans = [
-        _Span(
-            found[f"{name}_least"].fill_null(_ABOVE).to_numpy(),
-            found[f"{name}_most"].fill_null(NONE).to_numpy(),
+        _LayerSpan(
+            joined[f"{name}_least"].fill_null(_NO_LAYER).to_numpy(),
+            joined[f"{name}_most"].fill_null(NONE).to_numpy(),
         )
         for name in columns
     ]
-    return found["first"].fill_null(NONE).to_numpy(), spans
+    return joined["first"].fill_null(NONE).to_numpy(), spans
 
 
-def _agreed(answers: list[Ints], fact: Ints) -> Ints:
+def _agreed_position(answers: list[Ints], layer: Ints) -> Ints:
     """Return the common answer of all views, _DISPUTED where they differ."""
-    found = answers[0]
+    position = answers[0]
     for other in answers[1:]:
-        conflict = (found != NONE) & (other != NONE) & (fact[found] != fact[other])
-        found = np.where(
-            (found == _DISPUTED) | (other == _DISPUTED) | conflict,
-            _DISPUTED,
-            np.where(found == NONE, other, found),
+        conflict = (position != NONE) & (other != NONE) & (layer[position] != layer[other])
+        position = np.where(
+            (position == _AMBIGUOUS) | (other == _AMBIGUOUS) | conflict,
+            _AMBIGUOUS,
+            np.where(position == NONE, other, position),
         )
-    return found
+    return position
 
 
 def _signature(wanted: pl.DataFrame) -> tuple[str, ...]:
@@ -264,45 +279,45 @@ class _Sequence(msgspec.Struct, frozen=True):
         start = activities["start"].to_numpy()[rows]
         # Rows are nearly in order of time, and streams are few: stable sorts of both are fast.
         in_time = np.argsort(start, kind="stable")
-        stream = _streams(activities)[rows[in_time]]
+        stream = _stream_numbers(activities)[rows[in_time]]
         by_stream = np.argsort(stream, kind="stable")
         end = np.cumsum(np.bincount(stream))
         order = rows[in_time[by_stream]]
         symbol = np.zeros(len(order), dtype=np.uint64)
         for name in signature:
             values = activities[name].cast(pl.Int64).fill_null(NONE).to_numpy()[order]
-            symbol = _mixed(symbol, values.view(np.uint64))
+            symbol = _hash_of_pairs(symbol, values.view(np.uint64))
         return cls(order, symbol, end[stream[by_stream]] - np.arange(len(order)))
 
 
-def _streams(activities: pl.DataFrame) -> Ints:
+def _stream_numbers(activities: pl.DataFrame) -> Ints:
     """Return the number of each row's stream, in the order of its columns, null first."""
     number = np.zeros(activities.height, dtype=np.int64)
     for name in _STREAM:
         distinct = activities[name].unique().sort()
         if len(distinct) > 1:
-            places = pl.Series(np.arange(len(distinct)))
-            place = activities[name].replace_strict(distinct, places, return_dtype=pl.Int64)
-            number = number * len(distinct) + place.to_numpy()
+            positions = pl.Series(np.arange(len(distinct)))
+            position = activities[name].replace_strict(distinct, positions, return_dtype=pl.Int64)
+            number = number * len(distinct) + position.to_numpy()
     if number.max(initial=0) > len(number):
         number = np.unique(number, return_inverse=True)[1]
     # Small numbers are sorted in linear time.
     return number.astype(np.int16) if number.max(initial=0) < np.iinfo(np.int16).max else number
 
 
-def _doubled(run: Hashes, length: int, left: Ints) -> Hashes:
-    """Return the hash of each run of ``2 * length``, from those of ``length``.
+def _double_length(hashes: Hashes, length: int, rows_left: Ints) -> Hashes:
+    """Return the hash of each run of ``2 * length``, from the hashes of ``length``.
 
-    ``left`` is the number of rows of the stream from each position on.
+    ``rows_left`` is the number of rows of the stream from each position on.
     """
-    doubled = np.zeros(len(run), dtype=np.uint64)
-    many = max(len(run) - length, 0)
-    doubled[:many] = _mixed(run[:many], run[length:])
-    doubled[left < 2 * length] = 0
+    doubled = np.zeros(len(hashes), dtype=np.uint64)
+    pairs = max(len(hashes) - length, 0)
+    doubled[:pairs] = _hash_of_pairs(hashes[:pairs], hashes[length:])
+    doubled[rows_left < 2 * length] = 0
     return doubled
 
 
-def _mixed(first: Hashes, second: Hashes) -> Hashes:
+def _hash_of_pairs(first: Hashes, second: Hashes) -> Hashes:
     """Return hashes of pairs, never 0: the finalizer of MurmurHash3 between two multiplications."""
     mixed = np.empty_like(first)
     for begin in range(0, len(first), _BLOCK):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -209,7 +208,9 @@ def link_peaks(devices: pl.DataFrame) -> pl.DataFrame:
         link = link_of(device["name"], device["vendor"], device["compute_capability"])
         if link is not None:
             rows += [(*key, direction, link.name, link.peak) for direction in HOST_DIRECTIONS]
-        bandwidth = _bandwidth(device)
+        peaks = peaks_of(device)
+        datasheet = peaks.bandwidth if isinstance(peaks, Peaks) else None
+        bandwidth = device["bandwidth_bytes_per_s"] if datasheet is None else int(datasheet)
         if bandwidth:
             both = (DEVICE_MEMORY, bandwidth // 2)
             rows += [(*key, direction, *both) for direction in _WITHIN_DEVICE]
@@ -221,13 +222,6 @@ def link_peaks(devices: pl.DataFrame) -> pl.DataFrame:
         "peak_bytes_per_s": pl.Int64,
     }
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _bandwidth(device: Mapping[str, Any]) -> int | None:
-    """Return the device's memory bandwidth (bytes/s), of the data sheet, else of the trace."""
-    peaks = peaks_of(device)
-    datasheet = peaks.bandwidth if isinstance(peaks, Peaks) else None
-    return device["bandwidth_bytes_per_s"] if datasheet is None else int(datasheet)
 
 
 def _words(text: str) -> str:

@@ -11,8 +11,27 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.distinct import Texts, Threads
-from traceana.columns.nesting import NONE, take, to_rows
+from traceana.columns.nesting import NONE, Ints, take, to_rows
 from traceana.result import Result, sums, with_share
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    KERNEL,
+    LONG,
+    MEAN,
+    MOMENT,
+    NUMBER,
+    PART,
+    PATH,
+    SHARE,
+    STEP,
+    TIME,
+    Column,
+    Columns,
+    completed,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.graph import (
     EVENT,
     HOST,
@@ -27,14 +46,14 @@ from traceana.timeline.graph import (
 )
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.timeline.threads import WAITING, HostTime
-from traceana.timeline.work import why_no_work, work
+from traceana.timeline.work import DEVICE, RANK, why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.trace.work import OUTSIDE, labels, layer_labels
+from traceana.vocabulary.option_words import CriticalBy
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.vocabulary.option_words import CriticalBy
 
 CLASSES: Final = pl.Enum(
     ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
@@ -51,21 +70,98 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "layer": ("layer", "class"),
     "operator": ("operator", "class"),
 }
-_SEGMENT: Final = (
-    *("step", "rank", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
-    *("device", "stream", "thread"),
+
+CLASS: Final = Column(
+    "class",
+    CATEGORY,
+    "`kernel`, `collective`, `copy`, `memset`; `launch`: from the return of the launching call to "
+    "the start of the work; `sync`: in a call that blocks, after the work it waits for has ended, "
+    "or without such work; `host`: other time of a thread; `gap`: idle time of the device between "
+    "dependent work",
 )
+OF_CLASS: Final = Column(
+    "part",
+    PART,
+    "of a `kernel` its category, of a `collective` its function, of a `copy` its direction; of "
+    "`host` time a runtime `call`, an `operator`, a `range`, or (null) none of them; of a `gap` "
+    "`stream` (work in order on a stream), `event`, or `not_recorded` where the reason or the "
+    "launch is not recorded; null for the other classes",
+)
+NAME: Final = Column("name", KERNEL, "the kernel or copy; null for the other classes")
+LAYER: Final = Column(
+    "layer", PATH, "layer of the work, of the work that was launched or waited, or of the thread"
+)
+OPERATOR: Final = Column("operator", LONG, "operator, likewise; an annotation where there is none")
+KEYS: Final = (CLASS, OF_CLASS, NAME, LAYER, OPERATOR)
+FIGURES: Final = (
+    Column(
+        "step_count",
+        MEAN,
+        "number of segments, mean per measured step; null without steps",
+        value=pl.col("count") / pl.col("steps"),
+        title="segments per step",
+    ),
+    Column(
+        "step_ns",
+        TIME,
+        "their time, mean per measured step, rounded down, which the screen shows; null without "
+        "steps",
+        value=pl.col("time_ns") // pl.col("steps"),
+        title="time per step",
+        scale=STEP,
+    ),
+    Column("count", COUNT, "number of segments of the measured steps", title="segments"),
+    Column("time_ns", TIME, "their time"),
+    Column("share", SHARE, "of all paths", title="of path"),
+    Column(
+        "step_median_ns",
+        TIME,
+        "median over the measured steps, rounded down; a step without such a segment counts as 0",
+        title="median step",
+        scale=STEP,
+    ),
+)
+
+
+def _with_figures(*keys: Column) -> Columns:
+    return laid_out((*keys, *FIGURES), hidden="step_median_ns", dropped="step_count count part")
+
+
+SEGMENTS: Final = laid_out(
+    (
+        Column("step", NUMBER, "number of the step"),
+        RANK,
+        Column("start_ns", MOMENT, "start of the segment", title="start (since first event)"),
+        Column("time_ns", TIME, "its duration"),
+        CLASS,
+        OF_CLASS,
+        Column("name", KERNEL, "the kernel or copy; of `launch`, `sync` and `host` the call"),
+        OPERATOR,
+        LAYER,
+        DEVICE,
+        Column("stream", NUMBER, "stream of the work"),
+        Column("thread", NUMBER, "thread of `launch`, `sync` and `host`"),
+    ),
+    hidden="device stream thread",
+    dropped="layer part operator",
+)
+COLUMNS: Final[dict[CriticalBy, Columns]] = {
+    "class": _with_figures(CLASS, OF_CLASS),
+    "kernel": _with_figures(CLASS, OF_CLASS, NAME),
+    "layer": _with_figures(LAYER, CLASS),
+    "operator": _with_figures(OPERATOR, CLASS),
+    "segment": SEGMENTS,
+}
+"""The columns of :func:`critical` by ``by``."""
 
 
 def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     """Return the time of the critical paths of the measured steps by key.
 
-    Columns: the keys of ``by`` (:data:`_KEYS`), ``count`` (of segments), ``time_ns`` (their sum
-    over the measured steps), ``step_count`` and ``step_ns`` (their means per measured step, time
-    rounded down; null without steps), ``step_median_ns`` (median over those steps, rounded down),
-    ``share`` of all paths. Most time first. With ``by="segment"`` one row per segment, in order,
-    with the columns :data:`_SEGMENT` of :func:`segments`.
+    The columns are those of :data:`COLUMNS`. Most time first. With ``by="segment"`` one row per
+    segment, in order.
     """
+    columns = COLUMNS[by]
     measured = measured_steps(trace)
     path = segments(trace)
     if trace.tables.steps.height:
@@ -80,15 +176,12 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     ).with_columns(pl.col("class").cast(pl.String))
     notes = _notes(trace, path, measured.notes)
     if by == "segment":
-        return Result(path.select(_SEGMENT), sums(path, "time_ns"), notes)
+        return Result(conformed(path, columns), sums(path, "time_ns"), notes, columns)
     steps = len(measured.rows) or path["step_row"].n_unique() or 1
-    frame = _summed(_named(path), list(_KEYS[by]), steps)
-    means = pl.col("count") / steps, pl.col("time_ns") // steps
-    frame = frame.with_columns(
-        pl.when(pl.lit(bool(measured.rows))).then(mean).alias(name)
-        for name, mean in zip(("step_count", "step_ns"), means, strict=True)
-    )
-    return Result(frame, sums(frame, "count", "time_ns"), notes)
+    frame = _sums_by_key(_with_labels(path), list(_KEYS[by]), steps)
+    frame = frame.with_columns(pl.lit(len(measured.rows) or None, pl.Int64).alias("steps"))
+    frame = conformed(completed(frame, columns), columns)
+    return Result(frame, sums(frame, "count", "time_ns"), notes, columns)
 
 
 @per_small_trace
@@ -104,25 +197,21 @@ def segments(trace: Trace) -> pl.DataFrame:
     """
     whole = trace.whole
     key = ["number", "rank", "process", "begin"]
-    own = windows(trace).with_row_index("own_row")
-    rows = windows(whole).with_row_index("step_row").join(own, on=key, nulls_equal=True)
+    windows_of_trace = windows(trace).with_row_index("own_row")
+    rows = (
+        windows(whole).with_row_index("step_row").join(windows_of_trace, on=key, nulls_equal=True)
+    )
     parts = [
         _labelled(whole, path, graph.keys)
         for graph in graphs(trace)
         if (path := _path(graph, rows["step_row"])).height
     ]
-    found = pl.concat(
-        [
-            _labelled(
-                whole,
-                _NO_PATH,
-                Threads.of(whole.tables.ops, whole.tables.calls, whole.tables.ranges, own),
-            ),
-            *parts,
-        ]
+    threads = Threads.of(
+        whole.tables.ops, whole.tables.calls, whole.tables.ranges, windows_of_trace
     )
+    all_segments = pl.concat([_labelled(whole, _NO_PATH, threads), *parts])
     return (
-        found.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
+        all_segments.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
         .sort("own_row", "start_ns", maintain_order=True)
         .with_columns(pl.col("own_row").alias("step_row"), pl.col("number").alias("step"))
         .drop("own_row", "number")
@@ -155,8 +244,8 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     over = graph.at + graph.duration
     begins, ends = (graph.steps[name].to_numpy() for name in ("begin", "end"))
     edges = graph.edges
-    every = np.flatnonzero(graph.steps["step_row"].is_in(step_rows.implode()).to_numpy())
-    path = critical_edges(graph, over, graph.duration, edges.lag, begins, every)
+    step_positions = np.flatnonzero(graph.steps["step_row"].is_in(step_rows.implode()).to_numpy())
+    path = critical_edges(graph, over, graph.duration, edges.lag, begins, step_positions)
     step, node, edge = (path[name].to_numpy() for name in ("step", "node", "edge"))
     first = np.append(True, step[1:] != step[:-1])[: len(step)]
     at, source = graph.at[node], take(edges.source, edge)
@@ -165,36 +254,49 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     is_work, has_edge = graph.activity[node] != NONE, edge != NONE
     kind = np.where(has_edge, take(edges.kind, edge), np.where(is_work, ORDER, HOST))
     what = pl.Series(kind).replace_strict(_WHAT, default="host", return_dtype=pl.String)
-    spent = take(edges.thread, edge)
-    thread = np.where(spent != NONE, spent, graph.thread[node])
-    of = np.select([is_work, kind == SYNC], [graph.activity[node], take(edges.call, edge)], thread)
-    parts = [
-        (step, at, np.minimum(over[node], until), pl.Series(["work"]).new_from_index(0, len(step)),
-         graph.activity[node], kind, is_work),
-        (step, np.where(has_edge, take(over, source), begins[step]), np.minimum(at, until), what,
-         of, kind, np.ones(len(step), dtype=np.bool_)),
-    ]  # fmt: skip
+    edge_thread = take(edges.thread, edge)
+    thread = np.where(edge_thread != NONE, edge_thread, graph.thread[node])
+    row_before = np.select(
+        [is_work, kind == SYNC], [graph.activity[node], take(edges.call, edge)], thread
+    )
+    step_row = graph.steps["step_row"]
+
+    def stretches(
+        position: Ints, begin: Ints, end: Ints, what: pl.Expr, of: Ints, why: Ints
+    ) -> pl.DataFrame:
+        columns = {
+            "step_row": step_row.gather(position),
+            "begin": np.maximum(begin, begins[position]),
+            "end": end,
+            "of": of,
+            "why": why,
+        }
+        frame = pl.DataFrame(columns).with_columns(what.alias("what"))
+        return frame.filter(pl.col("begin") < pl.col("end")).select(_NO_PATH.columns)
+
+    work = stretches(
+        step[is_work],
+        at[is_work],
+        np.minimum(over[node], until)[is_work],
+        pl.lit("work"),
+        graph.activity[node][is_work],
+        kind[is_work],
+    )
+    edge_begin = np.where(has_edge, take(over, source), begins[step])
+    before = stretches(step, edge_begin, np.minimum(at, until), pl.lit(what), row_before, kind)
     # What no node explains: before the marker's thread is active, or without one.
     reached = begins.copy()
     reached[step[first]] = over[node[first]]
-    reached, until = reached[every], ends[every]
-    unknown = pl.Series(["host"]).new_from_index(0, len(every))
-    nothing = np.full(len(every), NONE)
-    parts.append((every, reached, until, unknown, nothing, nothing, reached < until))
-    rows = graph.steps["step_row"]
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "step_row": rows.gather(of_step),
-                "begin": np.maximum(begin, begins[of_step]),
-                "end": end,
-                "what": which,
-                "of": row,
-                "why": why,
-            }
-        ).filter(pl.Series(chosen) & (pl.col("begin") < pl.col("end")))
-        for of_step, begin, end, which, row, why, chosen in parts
+    no_row = np.full(len(step_positions), NONE)
+    unexplained = stretches(
+        step_positions,
+        reached[step_positions],
+        ends[step_positions],
+        pl.lit("host"),
+        no_row,
+        no_row,
     )
+    return pl.concat([work, before, unexplained])
 
 
 def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
@@ -222,23 +324,23 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame
     on_host = raw.filter(pl.col("what").is_in(["sync", "host"]) & (pl.col("of") != NONE))
     nothing = raw.filter((pl.col("what") == "host") & (pl.col("of") == NONE))
     unknown = nothing.select(
-        *_times(),
+        *_time_columns(),
         pl.lit("gap").cast(CLASSES).alias("class"),
         pl.lit("not_recorded").alias("part"),
     )
-    known = _of_work(trace, on_device), _of_threads(trace, on_host, threads)
-    return pl.concat([*known, unknown], how="diagonal")
+    labelled = _labels_of_work(trace, on_device), _labels_of_threads(trace, on_host, threads)
+    return pl.concat([*labelled, unknown], how="diagonal")
 
 
-def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
+def _labels_of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of device work, of launches and of gaps before work."""
     columns = ("name", "category", "part", "op", "call", "layer", "device", "stream", "range")
-    found = raw.hstack(labels(trace.tables, *columns)[raw["of"]]).with_columns(
+    work_of_path = raw.hstack(labels(trace.tables, *columns)[raw["of"]]).with_columns(
         pl.col("name", "category", "part").cast(pl.String)
     )
     category, what, why = pl.col("category"), pl.col("what"), pl.col("why")
     is_work = what == "work"
-    own = (
+    class_of_work = (
         pl.when(category == "memcpy")
         .then(pl.lit("copy"))
         .when(category.is_in(["collective", "memset"]))
@@ -253,19 +355,21 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("event"))
         .otherwise(pl.lit("not_recorded"))
     )
-    calls = _call(trace, found["call"])
-    operator = pl.coalesce(_operator(trace, found["op"]), _annotation(trace, found["range"]))
-    return found.select(
-        *_times(),
+    calls = _call_name(trace, work_of_path["call"])
+    operator = pl.coalesce(
+        _operator_name(trace, work_of_path["op"]), _range_text(trace, work_of_path["range"])
+    )
+    return work_of_path.select(
+        *_time_columns(),
         pl.when(is_work)
-        .then(own)
+        .then(class_of_work)
         .when(what == "launch")
         .then(pl.lit("launch"))
         .otherwise(pl.lit("gap"))
         .cast(CLASSES)
         .alias("class"),
         pl.when(is_work)
-        .then(pl.when(own == "kernel").then(category).otherwise(part))
+        .then(pl.when(class_of_work == "kernel").then(category).otherwise(part))
         .when(what == "gap")
         .then(reason)
         .alias("part"),
@@ -275,36 +379,36 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         "device",
         "stream",
         pl.when(what == "launch")
-        .then(trace.tables.calls["thread"].gather(found["call"]))
+        .then(trace.tables.calls["thread"].gather(work_of_path["call"]))
         .alias("thread"),
     )
 
 
-def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
+def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
     """Return the labels of blocking calls and of other time of threads, cut into pieces."""
     is_sync = (raw["what"] == "sync").to_numpy()
-    of = raw["of"].to_numpy()
-    key = of.copy()
-    key[is_sync] = threads.calls[of[is_sync]]
+    row = raw["of"].to_numpy()
+    key = row.copy()
+    key[is_sync] = threads.calls[row[is_sync]]
     begin, end = raw["begin"].to_numpy(), raw["end"].to_numpy()
     host = HostTime.of(trace, threads, key, begin, end, is_sync)
     piece = host.interval
-    call = np.where(is_sync[piece], of[piece], host.call)
-    named = Texts.of(trace.tables.calls["name"]).matching(WAITING)
-    found = pl.DataFrame(
+    call = np.where(is_sync[piece], row[piece], host.call)
+    waits = Texts.of(trace.tables.calls["name"]).matching(WAITING)
+    pieces = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),
             "begin": host.begin,
             "end": host.end,
-            "waiting": is_sync[piece] | np.append(named, [False])[call],
+            "waiting": is_sync[piece] | np.append(waits, [False])[call],
             "call": to_rows(call),
             "op": to_rows(host.op),
             "range": to_rows(host.range),
         }
     ).with_columns(threads.known["thread"].gather(host.thread))
-    operator, annotation = _operator(trace, found["op"]), _annotation(trace, found["range"])
-    return found.select(
-        *_times(),
+    operator, annotation = _operator_name(trace, pieces["op"]), _range_text(trace, pieces["range"])
+    return pieces.select(
+        *_time_columns(),
         pl.when("waiting")
         .then(pl.lit("sync"))
         .otherwise(pl.lit("host"))
@@ -319,21 +423,21 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFra
         .when(annotation.is_not_null())
         .then(pl.lit("range"))
         .alias("part"),
-        _call(trace, found["call"]).alias("name"),
+        _call_name(trace, pieces["call"]).alias("name"),
         pl.coalesce(operator, annotation).alias("operator"),
-        _layer(trace, found),
+        _layer_row(trace, pieces),
         pl.lit(None, pl.Int32).alias("device"),
         pl.lit(None, pl.Int64).alias("stream"),
         "thread",
     )
 
 
-def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
+def _layer_row(trace: Trace, pieces: pl.DataFrame) -> pl.Series:
     """Return ``layer_row``, of the operator, in a trace of ranges alone of the range."""
     if trace.tables.ops.height:
-        return trace.tables.ops["layer"].gather(found["op"]).alias("layer_row")
+        return trace.tables.ops["layer"].gather(pieces["op"]).alias("layer_row")
     of_ranges = trace.tables.activities.filter(pl.col("kind") == "op").select("range", "layer")
-    joined = found.select("range").join(
+    joined = pieces.select("range").join(
         of_ranges.unique("range", keep="first", maintain_order=True),
         on="range",
         how="left",
@@ -342,7 +446,7 @@ def _layer(trace: Trace, found: pl.DataFrame) -> pl.Series:
     return joined["layer"].alias("layer_row")
 
 
-def _times() -> tuple[pl.Expr, ...]:
+def _time_columns() -> tuple[pl.Expr, ...]:
     begin = pl.col("begin")
     return (
         pl.col("step_row"),
@@ -351,15 +455,15 @@ def _times() -> tuple[pl.Expr, ...]:
     )
 
 
-def _call(trace: Trace, rows: pl.Series) -> pl.Series:
+def _call_name(trace: Trace, rows: pl.Series) -> pl.Series:
     return trace.tables.calls["name"].gather(rows).cast(pl.String)
 
 
-def _operator(trace: Trace, rows: pl.Series) -> pl.Series:
+def _operator_name(trace: Trace, rows: pl.Series) -> pl.Series:
     return trace.tables.ops["name"].gather(rows).cast(pl.String)
 
 
-def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
+def _range_text(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the text of each range; null for ranges that mark a step."""
     mark = ("start", "duration", "process", "rank")
     steps = trace.tables.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
@@ -370,7 +474,7 @@ def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
     return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
 
 
-def _named(path: pl.DataFrame) -> pl.DataFrame:
+def _with_labels(path: pl.DataFrame) -> pl.DataFrame:
     """Return ``path`` with a label where the operator or layer is null; only work has names."""
     is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
     return path.with_columns(
@@ -380,14 +484,14 @@ def _named(path: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
+def _sums_by_key(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
     """Return count, sum, median over the steps and share of the segments of each key."""
     time = pl.col("time_ns")
     # Steps without a row count as 0: with half of them, the median is 0.
     padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
-    each = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
+    by_step = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
     frame = (
-        each.group_by(keys)
+        by_step.group_by(keys)
         .agg(
             pl.col("count").sum().cast(pl.Int64),
             time.sum(),
@@ -398,7 +502,7 @@ def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
     return with_share(frame)
 
 
-def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(trace: Trace, path: pl.DataFrame, step_notes: tuple[str, ...]) -> tuple[str, ...]:
     if path.is_empty():
         return (why_no_work(trace) if work(trace).is_empty() else "trace of zero duration",)
     if trace.tables.steps.is_empty():
@@ -408,7 +512,7 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
         *_gpu_share(trace, path),
         "step: from its marker, or the end of the step before, to the end of its last work",
         *([f"per step: means over {processes} processes"] if processes > 1 else ()),
-        *of_steps,
+        *step_notes,
     )
 
 

@@ -11,7 +11,7 @@ replay with other lags and durations. Causes of idle gaps come from the same wai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,8 +20,8 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.columns.distinct import Threads
-from traceana.columns.intervals import times
-from traceana.columns.nesting import NONE, Flags, Ints, take, timeline
+from traceana.columns.intervals import Intervals, times
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take, timeline
 from traceana.enrich.steps import OPTIMIZER_STEP
 from traceana.settings import LONGEST_LATENCY_NS
 from traceana.timeline.idle_gaps import capture
@@ -37,6 +37,7 @@ from traceana.timeline.waits import (
     BY_LAUNCH,
     BY_STREAM,
     UNKNOWN,
+    WorkWaits,
     of_process,
     whose,
     within,
@@ -65,27 +66,27 @@ def windows(trace: Trace) -> pl.DataFrame:
     """
     if trace.tables.steps.is_empty():
         return _captures(trace)
-    every = step_windows(trace)
+    step_times = step_windows(trace)
     marks = trace.tables.ranges.select(
         *_PROCESS,
         "thread",
         pl.col("start").alias("host_start"),
         (pl.col("start") + pl.col("duration")).alias("host_end"),
     ).filter(pl.col("thread").is_not_null())
-    begun = marks.filter(pl.col("host_start").is_in(every["host_start"].implode()))
-    found = every.join(
-        begun.unique(_MARK, keep="first", maintain_order=True),
+    starting = marks.filter(pl.col("host_start").is_in(step_times["host_start"].implode()))
+    steps = step_times.join(
+        starting.unique(_MARK, keep="first", maintain_order=True),
         on=_MARK, how="left", nulls_equal=True, maintain_order="left",
     )  # fmt: skip
     if (trace.tables.steps["source"] == OPTIMIZER_STEP).any():
         # A step that the optimizer ends has no marker of its own.
-        ending = marks.filter(pl.col("host_end").is_in(every["host_end"].implode()))
+        ending = marks.filter(pl.col("host_end").is_in(step_times["host_end"].implode()))
         ending = ending.sort("host_start", maintain_order=True).rename({"thread": "ending"})
         on = ["host_end", *_PROCESS]
         ending = ending.drop("host_start").unique(on, keep="first", maintain_order=True)
-        found = found.join(ending, on=on, how="left", nulls_equal=True, maintain_order="left")
-        found = found.with_columns(pl.coalesce("thread", "ending"))
-    return found.select(
+        steps = steps.join(ending, on=on, how="left", nulls_equal=True, maintain_order="left")
+        steps = steps.with_columns(pl.coalesce("thread", "ending"))
+    return steps.select(
         "number", *_PROCESS, "thread", pl.col("start").alias("begin"), "end", "host_start",
         "host_end",
     )  # fmt: skip
@@ -124,8 +125,8 @@ def _captures(trace: Trace) -> pl.DataFrame:
 class Edges(msgspec.Struct, frozen=True):
     """Edges in the order of their targets.
 
-    ``thread`` is -1, or the lag has the time of that thread from ``begin`` to ``until`` (ns).
-    ``call`` is the row of the waiting call of a SYNC edge, else -1.
+    Where ``thread`` is not NONE, the lag contains the time of that thread from ``begin`` to
+    ``until`` (ns). ``call`` is the row of the waiting call of a SYNC edge, else NONE.
     """
 
     source: Ints
@@ -136,6 +137,13 @@ class Edges(msgspec.Struct, frozen=True):
     begin: Ints
     until: Ints
     call: Ints
+
+    @classmethod
+    def of_kind(cls, kind: int, source: Ints, target: Ints, lag: Ints, **columns: Ints) -> Edges:
+        """Return edges of one kind; further ``columns`` are NONE unless given."""
+        none = np.full(len(source), NONE, dtype=np.int64)
+        host = {name: columns.get(name, none) for name in ("thread", "begin", "until", "call")}
+        return cls(source, target, np.full(len(source), kind), lag, **host)
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -172,20 +180,20 @@ def graphs(
     threads. ``trace`` is taken as a whole, whatever is selected of it.
     """
     whole = trace.whole
-    own = windows(whole).with_row_index("step_row")
-    keys = Threads.of(whole.tables.ops, whole.tables.calls, whole.tables.ranges, own)
+    steps = windows(whole).with_row_index("step_row")
+    keys = Threads.of(whole.tables.ops, whole.tables.calls, whole.tables.ranges, steps)
     if numbers is not None:
-        own = own.filter(pl.col("number").is_in(numbers))
-    for of_rank in own.partition_by("rank", maintain_order=True):
-        for of in of_rank.partition_by("process", maintain_order=True):
+        steps = steps.filter(pl.col("number").is_in(numbers))
+    for rank_steps in steps.partition_by("rank", maintain_order=True):
+        for process_steps in rank_steps.partition_by("process", maintain_order=True):
             between = None
             if numbers is not None:
-                begin, end = of["host_start"].min(), of["end"].max()
+                begin, end = process_steps["host_start"].min(), process_steps["end"].max()
                 between = int(begin), int(end)  # type: ignore[arg-type]
-            yield _graph(whole, of, keys, between, with_host=with_host)
+            yield _process_graph(whole, process_steps, keys, between, with_host=with_host)
 
 
-def _graph(
+def _process_graph(
     trace: Trace,
     steps: pl.DataFrame,
     keys: Threads,
@@ -196,114 +204,117 @@ def _graph(
     """Return the graph of the process of ``steps``, of what happened ``between`` two times."""
     owner = whose(trace, steps["rank"][0], steps["process"][0])
     op_key, call_key = (
-        np.where(of_process(table, owner) & within(table, between), own, NONE)
-        for table, own in ((trace.tables.ops, keys.ops), (trace.tables.calls, keys.calls))
+        np.where(of_process(table, owner) & within(table, between), key, NONE)
+        for table, key in ((trace.tables.ops, keys.ops), (trace.tables.calls, keys.calls))
     )
     device = work_waits(trace, (owner,), between)
     on_device = len(device.start) > 0
-    launching = take(call_key, device.call)
     spans = active_spans(trace, op_key, call_key)
-    calling = waiting_calls(trace, device, call_key)
-    begin_of, end_of = times(trace.tables.calls)
-    called = call_key[calling.call], begin_of[calling.call], end_of[calling.call]
+    calls = waiting_calls(trace, device, call_key)
+    call_start, call_end = times(trace.tables.calls)
+    call_thread = call_key[calls.call]
+    returned = call_end[calls.call]
 
-    # The marker's thread; without operators and calls a step is that of its device work.
-    main = keys.windows[steps["step_row"].to_numpy()]
-    marker = np.where(np.isin(main, list(spans)) | (not on_device), main, NONE)
-    begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
-    if trace.tables.steps.is_empty():
-        marker = np.full(steps.height, NONE, dtype=np.int64)
-        spans_of = {thread: ends for thread, (_, ends) in spans.items() if len(ends)}
-        if spans_of and not on_device:
-            # The capture of a CPU ends with the thread that is active last.
-            marker[:] = max(spans_of, key=lambda thread: int(spans_of[thread][-1]))
-            end = steps["end"].to_numpy()
+    window_thread = keys.windows[steps["step_row"].to_numpy()]
+    marker, mark_begin, mark_end = _step_markers(
+        trace, steps, window_thread, spans, on_device=on_device
+    )
     marked = marker != NONE
-    marks = np.concatenate((marker[marked],) * 2), np.concatenate((begin[marked], end[marked]))
-    computing = op_key[_passed_on(trace, on_device=on_device)]
-    partners = np.unique(np.concatenate((launching, computing, main)))
+    mark_thread = np.tile(marker[marked], 2)
+    mark_time = np.append(mark_begin[marked], mark_end[marked])
+    launching_thread = take(call_key, device.call)
+    computing_thread = op_key[_awaited_operators(trace, on_device=on_device)]
+    partners = np.unique(np.concatenate((launching_thread, computing_thread, window_thread)))
     # Beside a device, calls record the waits.
     range_key = keys.ranges[:0] if on_device else keys.ranges
-    idle = handovers(trace, spans, partners, range_key, *marks)
+    idle = handovers(trace, spans, partners, range_key, mark_thread, mark_time)
 
     # A copy that blocks can have begun at any time in its call.
-    inside = device.blocking & (device.returned == device.start)
-    launched = np.where(inside, device.launched, device.returned)
-    known = (device.call != NONE) & (launching != NONE)
+    starts_inside = device.blocking & (device.returned == device.start)
+    launched = np.where(starts_inside, device.launched, device.returned)
+    has_launch = (device.call != NONE) & (launching_thread != NONE)
+    launches = launching_thread[has_launch], launched[has_launch]
     moments = _Moments.of(
-        (launching[known], launched[known]),
-        (called[0], called[1]),
-        (called[0], called[2]),
+        launches,
+        (call_thread, call_start[calls.call]),
+        (call_thread, returned),
         (idle.thread, idle.begin),
         (idle.thread, idle.end),
         (idle.other, idle.handed),
-        marks,
+        (mark_thread, mark_time),
     )
+    # Nodes are numbered moments first, until all edges are known.
     count = len(moments.time)
     work = count + np.arange(len(device.start))
-    returned, resumed = moments.find(called[0], called[2]), moments.find(idle.thread, idle.end)
-    waited = calling.waited != NONE
-    late = called[2][waited] - device.end[calling.waited[waited]]
+    launch_node = np.full(len(work), NONE, dtype=np.int64)
+    launch_node[has_launch] = moments.find(*launches)
+    returned_node = moments.find(call_thread, returned)
+    resumed_node = moments.find(idle.thread, idle.end)
+
     # A thread that waited needs no time of its own, but what its call took to return.
-    least = np.full(count, NONE, dtype=np.int64)
-    least[resumed[idle.handed > idle.begin]] = 0
-    least[returned[waited]] = np.maximum(late, 0)
-
-    edges = _Edges()
-    edges.along_threads(moments, least)
-    launch = np.full(len(work), NONE, dtype=np.int64)
-    launch[known] = moments.find(launching[known], launched[known])
-    awaited = np.where(device.by_event != NONE, device.by_event, device.by_record)
-    done = np.concatenate((moments.time, device.end))
-    reasons = []
-    for source, kind, why in (
-        (launch, LAUNCH, BY_LAUNCH),
-        (take(work, device.on_stream), STREAM, BY_STREAM),
-        (take(work, awaited), EVENT, BY_EVENT),
-    ):
-        has, because = source != NONE, device.why == why
-        lag = _lag(device.start - take(done, source), because, has)
-        reasons += [(source, kind, has & because, lag), (source, kind, has & ~because, lag)]
-    # Of edges that are over at one moment the first counts: the one that decided.
-    for source, kind, rows, lag in (*reasons[::2], *reasons[1::2]):
-        edges.add(source[rows], work[rows], kind, lag[rows])
-    waiting = calling.call[waited]
-    edges.add(work[calling.waited[waited]], returned[waited], SYNC, late, call=waiting)
-    also = returned[calling.also]
-    none_late = np.zeros(len(also), dtype=np.int64)
-    edges.add(work[calling.launched], also, SYNC, none_late, call=calling.call[calling.also])
-    handed = moments.find(idle.other, idle.handed)
+    waited = calls.waited != NONE
+    late = returned[waited] - device.end[calls.waited[waited]]
+    after_wait = np.full(count, NONE, dtype=np.int64)
+    after_wait[resumed_node[idle.handed > idle.begin]] = 0
+    after_wait[returned_node[waited]] = np.maximum(late, 0)
     # The annotations of the thread that marks the steps name the time before another goes on.
-    spent = np.where(np.isin(idle.other, marker), idle.other, idle.thread)
+    continuing = np.where(np.isin(idle.other, marker), idle.other, idle.thread)
     since = np.maximum(idle.handed, idle.begin)
-    edges.add(handed, resumed, HANDOVER, idle.end - since, (spent, since, idle.end))
-    unknown = np.flatnonzero(device.why == UNKNOWN)
-    last = np.searchsorted(device.end, device.start[unknown], side="right") - 1
-    last = np.minimum(last, unknown - 1)
-    of, last = unknown[last >= 0], last[last >= 0]
-    edges.add(work[last], work[of], ORDER, device.start[of] - device.end[last])
+    edges = [
+        *_thread_edges(moments, after_wait),
+        *_work_edges(device, launch_node, work, moments.time),
+        Edges.of_kind(
+            SYNC,
+            work[calls.waited[waited]],
+            returned_node[waited],
+            late,
+            call=calls.call[waited],
+        ),
+        Edges.of_kind(
+            SYNC,
+            work[calls.pending_work],
+            returned_node[calls.pending],
+            np.zeros(len(calls.pending), dtype=np.int64),
+            call=calls.call[calls.pending],
+        ),
+        Edges.of_kind(
+            HANDOVER,
+            moments.find(idle.other, idle.handed),
+            resumed_node,
+            idle.end - since,
+            thread=continuing,
+            begin=since,
+            until=idle.end,
+        ),
+    ]
 
-    first = np.flatnonzero(np.append(True, moments.thread[1:] != moments.thread[:-1])[:count])
-    first = first if with_host else first[:0]
-    last = np.append(first[1:], count)[: len(first)] - 1
-    host = HostTime.of(trace, keys, moments.thread[first], moments.time[first], moments.time[last])
     at = np.concatenate((moments.time, device.start))
     duration = np.concatenate((np.zeros(count, dtype=np.int64), device.end - device.start))
     # Of equal times a moment comes first: the work that starts then was launched by it.
     order = np.argsort(at, kind="stable")
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
-    none = np.full(count, NONE, dtype=np.int64)
     begins, ends = np.full(len(marker), NONE), np.full(len(marker), NONE)
-    for nodes, time in ((begins, begin), (ends, end)):
+    for nodes, time in ((begins, mark_begin), (ends, mark_end)):
         nodes[marked] = number[moments.find(marker[marked], time[marked])]
+
+    first = np.flatnonzero(np.diff(moments.thread, prepend=NONE)) if with_host else order[:0]
+    last = np.append(first[1:], count)[: len(first)] - 1
+    host = HostTime.of(trace, keys, moments.thread[first], moments.time[first], moments.time[last])
+    no_row = np.full(count, NONE, dtype=np.int64)
+    step_of_work = np.zeros(len(work), dtype=np.int64)
+    if trace.tables.steps.height:
+        row_in_steps = np.full(trace.tables.steps.height, NONE, dtype=np.int64)
+        row_in_steps[steps["step_row"].to_numpy()] = np.arange(steps.height)
+        step = from_rows(trace.tables.activities["step"])
+        step_of_work = take(row_in_steps, step[device.activity])
     return Graph(
         at[order],
         duration[order],
-        np.concatenate((none, device.activity))[order],
-        np.concatenate((moments.thread, np.full(len(work), NONE)))[order],
-        np.concatenate((none, _step_of(trace, steps, device.activity)))[order],
-        edges.placed(number, at[order], (at + duration)[order]),
+        np.append(no_row, device.activity)[order],
+        np.append(moments.thread, np.full(len(work), NONE))[order],
+        np.append(no_row, step_of_work)[order],
+        _numbered(edges, number, at[order], (at + duration)[order]),
         keys,
         host,
         steps,
@@ -312,11 +323,36 @@ def _graph(
     )
 
 
-def _passed_on(trace: Trace, *, on_device: bool) -> Flags:
+def _step_markers(
+    trace: Trace,
+    steps: pl.DataFrame,
+    window_thread: Ints,
+    spans: Mapping[int, Intervals],
+    *,
+    on_device: bool,
+) -> tuple[Ints, Ints, Ints]:
+    """Return the thread (NONE without), begin and end of the marker of each step.
+
+    A marker on a thread without operators and calls does not count: that step is the step of its
+    device work.
+    """
+    begin, end = steps["host_start"].to_numpy(), steps["host_end"].to_numpy()
+    if trace.tables.steps.height:
+        active = np.isin(window_thread, list(spans))
+        return np.where(active | (not on_device), window_thread, NONE), begin, end
+    last_end = {thread: int(ends[-1]) for thread, (_, ends) in spans.items() if len(ends)}
+    if on_device or not last_end:
+        return np.full(steps.height, NONE, dtype=np.int64), begin, end
+    # The capture of a CPU ends with the thread that is active last.
+    last_thread = max(last_end, key=last_end.__getitem__)
+    return np.full(steps.height, last_thread), begin, steps["end"].to_numpy()
+
+
+def _awaited_operators(trace: Trace, *, on_device: bool) -> Flags:
     """Return the operators of threads that other threads wait for.
 
-    They are those of backward passes, which autograd runs on its own thread; on a CPU those of
-    layers, or where none has one, all that compute.
+    On a GPU these are the operators of backward passes, which autograd runs on its own thread; on a
+    CPU the operators of layers, or without layers all operators that compute.
     """
     ops = trace.tables.ops
     if on_device:
@@ -327,33 +363,6 @@ def _passed_on(trace: Trace, *, on_device: bool) -> Flags:
     computing = np.zeros(ops.height, dtype=np.bool_)
     computing[trace.tables.activities["op"].drop_nulls().to_numpy()] = True
     return computing
-
-
-def _lag(passed: Ints, decided: Flags, known: Flags) -> Ints:
-    """Return the lag of edges after which ``passed`` nanoseconds passed.
-
-    It is all of it where the edge ``decided``; else what such edges usually take, their median, if
-    that is less. What takes longer than any latency waited for something that is not recorded.
-    """
-    usual = passed[decided & known]
-    most = min(int(np.median(usual)), LONGEST_LATENCY_NS) if len(usual) else 0
-    return np.where(decided, passed, np.minimum(passed, most))
-
-
-def _step_of(trace: Trace, steps: pl.DataFrame, activity: Ints) -> Ints:
-    """Return the row in ``steps`` of the step of each of the activities, or -1."""
-    if trace.tables.steps.is_empty():
-        return np.zeros(len(activity), dtype=np.int64)
-    own = np.full(trace.tables.steps.height + 1, NONE, dtype=np.int64)
-    own[steps["step_row"].to_numpy()] = np.arange(steps.height)
-    step = (
-        trace.tables.activities["step"]
-        .cast(pl.Int64)
-        .fill_null(trace.tables.steps.height)
-        .to_numpy()
-    )
-    found: Ints = own[step[activity]]
-    return found
 
 
 class _Moments(msgspec.Struct, frozen=True):
@@ -371,77 +380,95 @@ class _Moments(msgspec.Struct, frozen=True):
         return cls(thread[new], time[new])
 
     def find(self, thread: Ints, time: Ints) -> Ints:
-        """Return the number of moments that are among these."""
-        own = len(self.thread)
-        both = np.concatenate((self.thread, thread)), np.concatenate((self.time, time))
-        (place,) = timeline(*both)
-        return np.searchsorted(place[:own], place[own:])
+        """Return the positions of moments that are among these."""
+        count = len(self.thread)
+        (position,) = timeline(np.append(self.thread, thread), np.append(self.time, time))
+        return np.searchsorted(position[:count], position[count:])
 
 
-class _Edges:
-    """Edges as they are collected."""
+def _thread_edges(moments: _Moments, after_wait: Ints) -> list[Edges]:
+    """Return the edges from each moment to the next of its thread.
 
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Ints]] = {name: [] for name in Edges.__struct_fields__}
+    Their lag is the time between, or ``after_wait`` where that is not NONE.
+    """
+    same_thread = np.flatnonzero(moments.thread[1:] == moments.thread[:-1])
+    waited = after_wait[same_thread + 1] != NONE
+    active, idle = same_thread[~waited], same_thread[waited]
+    thread, begin, until = moments.thread[active], moments.time[active], moments.time[active + 1]
+    return [
+        Edges.of_kind(
+            HOST, active, active + 1, until - begin, thread=thread, begin=begin, until=until
+        ),
+        Edges.of_kind(WAIT, idle, idle + 1, after_wait[idle + 1]),
+    ]
 
-    def add(
-        self,
-        source: Ints,
-        target: Ints,
-        kind: int,
-        lag: Ints,
-        within: tuple[Ints, Ints, Ints] | None = None,
-        call: Ints | None = None,
-    ) -> None:
-        """Add edges; their lag has the time ``within`` a thread, from one time to another."""
-        none = np.full(len(source), NONE, dtype=np.int64)
-        spent = within or (none,) * 3
-        kinds = np.full(len(source), kind)
-        columns = (source, target, kinds, lag, *spent, none if call is None else call)
-        for part, column in zip(self._parts.values(), columns, strict=True):
-            part.append(column)
 
-    def along_threads(self, moments: _Moments, least: Ints) -> None:
-        """Add the edges from each moment to the next of its thread.
+def _work_edges(device: WorkWaits, launch_node: Ints, work: Ints, moment_time: Ints) -> list[Edges]:
+    """Return the edges to device work (nodes ``work``): from its launch (``launch_node``), from the
+    work before it on its stream, and through events.
 
-        Their lag is the time between, or ``least`` where that is not -1.
-        """
-        same = np.flatnonzero(moments.thread[1:] == moments.thread[:-1])
-        rows = same[least[same + 1] == NONE]
-        begin, until = moments.time[rows], moments.time[rows + 1]
-        self.add(rows, rows + 1, HOST, until - begin, (moments.thread[rows], begin, until))
-        rows = same[least[same + 1] != NONE]
-        self.add(rows, rows + 1, WAIT, least[rows + 1])
+    Work that waited for an unknown reason follows the work that ended last before it.
+    """
+    done = np.append(moment_time, device.end)
+    event = np.where(device.by_event != NONE, device.by_event, device.by_record)
+    decisive: list[Edges] = []
+    others: list[Edges] = []
+    for kind, source, reason in (
+        (LAUNCH, launch_node, BY_LAUNCH),
+        (STREAM, take(work, device.on_stream), BY_STREAM),
+        (EVENT, take(work, event), BY_EVENT),
+    ):
+        has_source, decided = source != NONE, device.why == reason
+        elapsed = device.start - take(done, source)
+        # An edge that did not decide has the usual lag of those that did, if that is less. What
+        # takes longer than any latency waited for something that is not recorded.
+        decisive_lags = elapsed[has_source & decided]
+        usual = min(int(np.median(decisive_lags)), LONGEST_LATENCY_NS) if len(decisive_lags) else 0
+        lag = np.where(decided, elapsed, np.minimum(elapsed, usual))
+        for rows, edges in ((has_source & decided, decisive), (has_source & ~decided, others)):
+            edges.append(Edges.of_kind(kind, source[rows], work[rows], lag[rows]))
 
-    def placed(self, number: Ints, at: Ints, done: Ints) -> Edges:
-        """Return the edges by target, of nodes that are numbered anew.
+    unknown = np.flatnonzero(device.why == UNKNOWN)
+    last = np.searchsorted(device.end, device.start[unknown], side="right") - 1
+    last = np.minimum(last, unknown - 1)
+    unknown, last = unknown[last >= 0], last[last >= 0]
+    elapsed = device.start[unknown] - device.end[last]
+    # Of edges that are over at one moment the first counts: the one that decided.
+    return [*decisive, *others, Edges.of_kind(ORDER, work[last], work[unknown], elapsed)]
 
-        ``at`` is when each node happened, ``done`` when it was over. Lags are at most what passed;
-        what no edge of a node explains is added to the latest of them. A lag is negative where work
-        began before the work before it on its stream had ended, and where a call returned before
-        its work.
-        """
-        columns = {name: np.concatenate(part) for name, part in self._parts.items()}
-        columns["source"], columns["target"] = number[columns["source"]], number[columns["target"]]
-        passed = at[columns["target"]] - done[columns["source"]]
-        early = np.isin(columns["kind"], (STREAM, SYNC)) & (columns["lag"] < 0)
-        kept = (columns["source"] < columns["target"]) & ((passed >= 0) | early)
-        columns["lag"] = np.minimum(columns["lag"], passed)
-        order = np.flatnonzero(kept)
-        order = order[np.argsort(columns["target"][order], kind="stable")]
-        edges = Edges(**{name: column[order] for name, column in columns.items()})
-        if not len(order):
-            return edges
-        first = np.flatnonzero(np.append(True, edges.target[1:] != edges.target[:-1]))
-        reached = done[edges.source] + edges.lag
-        latest = np.maximum.reduceat(reached, first)
-        missing = at[edges.target[first]] - latest
-        group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
-        of_latest = np.flatnonzero(reached == latest[group])
-        _, one = np.unique(group[of_latest], return_index=True)
-        lag = edges.lag.copy()
-        lag[of_latest[one]] += missing
-        return replace(edges, lag=lag)
+
+def _numbered(parts: Sequence[Edges], number: Ints, at: Ints, done: Ints) -> Edges:
+    """Return the edges of ``parts`` by target, between nodes that get a new ``number``.
+
+    ``at`` is when each node happened, ``done`` when it was over. A lag is at most the time between;
+    time that no edge of a node explains is added to its latest edge. A lag is negative where work
+    began before the work before it on its stream had ended, and where a call returned before its
+    work.
+    """
+    columns = {
+        name: np.concatenate([getattr(edges, name) for edges in parts])
+        for name in Edges.__struct_fields__
+    }
+    columns["source"], columns["target"] = number[columns["source"]], number[columns["target"]]
+    elapsed = at[columns["target"]] - done[columns["source"]]
+    may_be_early = np.isin(columns["kind"], (STREAM, SYNC)) & (columns["lag"] < 0)
+    kept = (columns["source"] < columns["target"]) & ((elapsed >= 0) | may_be_early)
+    columns["lag"] = np.minimum(columns["lag"], elapsed)
+    order = np.flatnonzero(kept)
+    order = order[np.argsort(columns["target"][order], kind="stable")]
+    edges = Edges(**{name: column[order] for name, column in columns.items()})
+    if not len(order):
+        return edges
+    first = np.flatnonzero(np.append(True, edges.target[1:] != edges.target[:-1]))
+    reached = done[edges.source] + edges.lag
+    latest = np.maximum.reduceat(reached, first)
+    unexplained = at[edges.target[first]] - latest
+    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
+    latest_edges = np.flatnonzero(reached == latest[group])
+    _, first_latest = np.unique(group[latest_edges], return_index=True)
+    lag = edges.lag.copy()
+    lag[latest_edges[first_latest]] += unexplained
+    return replace(edges, lag=lag)
 
 
 def critical_edges(
@@ -456,38 +483,40 @@ def critical_edges(
     """
     edges = graph.edges
     deciding = np.flatnonzero(over[edges.source] + lag == (over - duration)[edges.target])
-    decides = np.full(len(over), NONE, dtype=np.int64)
+    deciding_edge = np.full(len(over), NONE, dtype=np.int64)
     # Of several the first counts, as the edges were added.
-    decides[edges.target[deciding][::-1]] = deciding[::-1]
-    before = np.append(edges.source, [NONE])[decides]
-    next_edge, next_node, done = decides.tolist(), before.tolist(), over.tolist()
-    started = (over - duration).tolist()
-    steps: list[int] = []
-    nodes: list[int] = []
-    taken: list[int] = []
-    for step, node, begin in zip(
-        rows.tolist(), _last_nodes(graph, over)[rows].tolist(), begins[rows].tolist(), strict=True
+    deciding_edge[edges.target[deciding][::-1]] = deciding[::-1]
+    edge_before = deciding_edge.tolist()
+    node_before = np.append(edges.source, [NONE])[deciding_edge].tolist()
+    ended, started = over.tolist(), (over - duration).tolist()
+    last_nodes = _last_nodes(graph, over)[rows].tolist()
+    path_steps: list[int] = []
+    path_nodes: list[int] = []
+    path_edges: list[int] = []
+    for step, last_node, begin in zip(
+        rows.tolist(), last_nodes, begins[rows].tolist(), strict=True
     ):
-        while node != NONE and done[node] > begin:
-            steps.append(step)
-            nodes.append(node)
+        node = last_node
+        while node != NONE and ended[node] > begin:
+            path_steps.append(step)
+            path_nodes.append(node)
             if started[node] <= begin:
-                taken.append(NONE)
+                path_edges.append(NONE)
                 break
-            taken.append(next_edge[node])
-            node = next_node[node]
+            path_edges.append(edge_before[node])
+            node = node_before[node]
     schema = dict.fromkeys(("step", "node", "edge"), pl.Int64)
-    return pl.DataFrame([steps, nodes, taken], schema=schema)
+    return pl.DataFrame([path_steps, path_nodes, path_edges], schema=schema)
 
 
 def _last_nodes(graph: Graph, over: Ints) -> Ints:
-    """Return the node with which each step is complete, or -1."""
+    """Return the node with which each step is complete, or NONE."""
     steps = np.arange(graph.steps.height)
     marked = graph.ends != NONE
     work = np.flatnonzero(graph.step != NONE)
     node = np.concatenate((work, graph.ends[marked]))
     step = np.concatenate((graph.step[work], steps[marked]))
     order = np.lexsort((over[node], step))
-    last = np.full(len(steps), NONE, dtype=np.int64)
-    last[step[order]] = node[order]
-    return last
+    last_node = np.full(len(steps), NONE, dtype=np.int64)
+    last_node[step[order]] = node[order]
+    return last_node

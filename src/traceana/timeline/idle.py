@@ -13,8 +13,28 @@ import polars as pl
 
 from traceana.columns.intervals import PER_DEVICE, Busy, Device, union
 from traceana.result import Result, sums
+from traceana.table import (
+    COUNT,
+    KERNEL,
+    LONG,
+    MEAN,
+    MOMENT,
+    NUMBER,
+    ONE_CALL,
+    PART,
+    SHARE,
+    STEP,
+    TIME,
+    Column,
+    Columns,
+    aggregated,
+    completed,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.idle_causes import CauseFinder, cpu_time
 from traceana.timeline.idle_gaps import (
+    CAUSES,
     Cause,
     DeviceWork,
     analyzed_windows,
@@ -26,7 +46,7 @@ from traceana.timeline.idle_gaps import (
     within,
 )
 from traceana.timeline.steps import device_windows, measured_steps
-from traceana.timeline.work import any_work, why_no_work
+from traceana.timeline.work import DEVICE_COLUMNS, any_work, why_no_work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
@@ -34,9 +54,99 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import IdleBy
 
-_COLUMNS: Final = (
-    *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
-    *("step_count", "step_ns", "step_share"),
+_PART: Final = pl.col("part")
+
+
+def _share(time: str, whole: str) -> pl.Expr:
+    return pl.when(pl.col(whole) > 0).then(pl.col(time) / pl.col(whole))
+
+
+CAUSE: Final = Column("cause", PART, f"{', '.join(f'`{cause}`' for cause in CAUSES)}")
+SHARE_OF_WINDOW: Final = Column(
+    "share",
+    SHARE,
+    "of the analyzed time of the device (`span_ns`: the capture, or the selected steps); with "
+    "`--by step` of the step",
+    value=_share("time_ns", "span_ns"),
+)
+KEYS: Final = {
+    "operator": Column(
+        "operator",
+        LONG,
+        "innermost operator that the host was in during the gap; of work launched before the GPU "
+        "went idle, the one that launched it; null for none",
+    ),
+    "range": Column("range", LONG, "innermost annotation, likewise"),
+    "step": Column("step", NUMBER, "number of the step in which the time lies"),
+}
+"""The key of ``by``."""
+COLUMNS: Final = laid_out(
+    (
+        *DEVICE_COLUMNS,
+        CAUSE,
+        Column("count", COUNT, "number of gaps", pl.len(), title="gaps"),
+        Column(
+            "time_ns",
+            TIME,
+            "their time; with `--step` the part in the steps. The sum over the causes is the "
+            "device's `idle_ns`",
+            _PART.sum(),
+        ),
+        SHARE_OF_WINDOW,
+        Column(
+            "mean_ns",
+            TIME,
+            "mean of the gaps, rounded down",
+            _PART.sum() // pl.len(),
+            scale=ONE_CALL,
+        ),
+        Column("max_ns", TIME, "longest gap", _PART.max(), scale=ONE_CALL),
+        Column(
+            "step_count",
+            MEAN,
+            "number of gaps in the windows of the measured steps that used the device, mean per "
+            "step; null without steps; with `--by step` the row's own",
+            value=pl.col("gaps_in_steps") / pl.col("steps"),
+            title="gaps per step",
+        ),
+        Column(
+            "step_ns",
+            TIME,
+            "their time, mean per step, rounded down; null likewise",
+            value=pl.col("in_steps") // pl.col("steps"),
+            title="time per step",
+            scale=STEP,
+        ),
+        Column(
+            "step_share",
+            SHARE,
+            "their share of the time of these steps; null likewise",
+            value=_share("in_steps", "steps_ns"),
+            title="of step",
+        ),
+    ),
+    dropped="step_count mean_ns step_share step_ns max_ns",
+)
+_BY_STEP: Final = laid_out(
+    (KEYS["step"], *COLUMNS), hidden="step_count step_ns step_share", dropped="mean_ns max_ns"
+)
+GAP_COLUMNS: Final = laid_out(
+    (
+        *DEVICE_COLUMNS,
+        CAUSE,
+        Column("start_ns", MOMENT, "start of the gap", title="start (since first event)"),
+        Column("time_ns", TIME, "its duration; with `--step` the part in the steps"),
+        Column("explained_ns", TIME, "the part of the gap that the cause accounts for"),
+        SHARE_OF_WINDOW,
+        KEYS["operator"],
+        KEYS["range"],
+        Column("call", LONG, "the call that the host was in, or that had launched the next work"),
+        Column("step", NUMBER, "number of the step in which the next work was launched"),
+        Column("before", KERNEL, "name of the work that ended last"),
+        Column("after", KERNEL, "name of the work that starts next"),
+    ),
+    hidden="explained_ns share call step",
+    dropped="before range after operator",
 )
 
 _GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -80,36 +190,34 @@ class IdleTime(msgspec.Struct, frozen=True):
 
 
 def idle(trace: Trace, by: IdleBy = "cause", *, found: IdleTime | None = None) -> Result:
-    """Return the idle time of each device, one row per cause and key (``by``).
+    """Return the idle time of each device, one row per cause and key (``by``), or per gap.
 
     The analyzed time is the capture, or the selected steps
     (:func:`traceana.timeline.idle_gaps.analyzed_windows`); only the part of a gap within it counts.
-    Columns:
-
-    ``operator``, ``range`` or ``step``
-        The key. The operator or annotation is the host's innermost one during the gap; where the
-        work was launched before the GPU went idle, the one that launched it. Null without one.
-    ``rank``, ``device``, ``cause``
-        One of :data:`traceana.timeline.idle_gaps.CAUSES`.
-    ``count``, ``time_ns``, ``share``, ``mean_ns`` (rounded down), ``max_ns``
-        Number of gaps, their summed time, its share of the device's analyzed time (by step, of the
-        step), their mean and longest.
-    ``step_count``, ``step_ns``, ``step_share``
-        Means over the measured steps of the gaps in them (time rounded down), and the share of
-        their time. Null without steps; by step, of the row's own.
-
-    Most time first; steps in their order. IdleBy gap, one row each, the longest first: ``rank``,
-    ``device``, ``cause``, ``start_ns``, ``time_ns``, ``explained_ns`` (the part of the gap that the
-    cause explains), ``share``, ``operator``, ``range``, ``call`` (of the host, or the one that
-    launched the waiting work), ``step`` (that launched the work after the gap), ``before``,
-    ``after`` (names of the work around it).
+    The columns are those of :func:`columns_by`. Most time first; steps in their order; the longest
+    gap first.
 
     ``found`` is :func:`idle_time` of the trace, if already computed.
     """
     found = found or idle_time(trace)
+    columns = columns_by(by)
     frame = _by_gap(trace, found) if by == "gap" else _by_key(trace, found, by)
+    frame = conformed(completed(frame, columns), columns)
     summed = ("time_ns",) if by == "gap" else ("count", "time_ns")
-    return Result(frame, sums(frame, *summed), _notes(trace, frame))
+    return Result(frame, sums(frame, *summed), _notes(trace, frame), columns)
+
+
+def columns_by(by: IdleBy) -> Columns:
+    """Return the columns of :func:`idle`."""
+    match by:
+        case "gap":
+            return GAP_COLUMNS
+        case "step":
+            return _BY_STEP
+        case "cause":
+            return COLUMNS
+        case _:
+            return KEYS[by], *COLUMNS
 
 
 @per_small_trace
@@ -117,12 +225,12 @@ def idle_time(trace: Trace) -> IdleTime:
     """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
     windows = analyzed_windows(trace)
     devices = dict.fromkeys(windows.select(PER_DEVICE).unique(maintain_order=True).iter_rows())
-    every, work, cpus = _gaps_of(trace.whole, tuple(devices))
-    return IdleTime(every, work, cpus, windows, measured_windows(trace))
+    gaps, work, cpus = _gaps_with_causes(trace.whole, tuple(devices))
+    return IdleTime(gaps, work, cpus, windows, measured_windows(trace))
 
 
 @per_small_trace
-def _gaps_of(
+def _gaps_with_causes(
     whole: Trace, devices: tuple[Device, ...]
 ) -> tuple[pl.DataFrame, Sequence[DeviceWork], Busy]:
     """Return all gaps of ``devices`` with their causes, their work, and the CPUs' busy time.
@@ -134,19 +242,20 @@ def _gaps_of(
     parts = [pl.DataFrame(schema=_GAPS)]
     if work:
         causes = CauseFinder(whole)
-        for one in work:
-            step = whole.tables.activities["step"][int(one.row[0])]
+        for of_device in work:
+            rank, _ = of_device.device
+            step = whole.tables.activities["step"][int(of_device.row[0])]
             first_step = None if step is None else int(whole.tables.steps["start"][step])
-            found = gaps(one, *limits[one.device[0]], first_step)
-            parts += [causes.added_to(some).select(*_GAPS) for some in found.iter_slices(_BLOCK)]
+            blocks = gaps(of_device, *limits[rank], first_step).iter_slices(_BLOCK)
+            parts += [causes.with_causes(block).select(*_GAPS) for block in blocks]
     cpus = {}
     for rank, device in devices:
         if device == CPU_DEVICE:
-            cpus[rank, device], of_cpu = cpu_time(whole, rank, *limits[rank])
-            parts.append(of_cpu.select(*_GAPS))
-    every = pl.concat(parts)
-    join_pieces(every)
-    return every, work, Busy(cpus)
+            cpus[rank, device], cpu_gaps = cpu_time(whole, rank, *limits[rank])
+            parts.append(cpu_gaps.select(*_GAPS))
+    all_gaps = pl.concat(parts)
+    join_pieces(all_gaps)
+    return all_gaps, work, Busy(cpus)
 
 
 def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
@@ -155,13 +264,7 @@ def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
     gaps = found.gaps.select(
         *PER_DEVICE, "start", "end", "cause", *_key(trace.whole, found.gaps, by)
     )
-    part, time, share = pl.col("part"), pl.col("time_ns"), pl.col("share")
-    figures = [
-        pl.len().cast(pl.Int64).alias("count"),
-        part.sum().alias("time_ns"),
-        (part.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
-        part.max().alias("max_ns"),
-    ]
+    time = pl.col("time_ns")
     if by == "step":
         windows = device_windows(trace)
         windows = windows.with_columns(
@@ -184,17 +287,14 @@ def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
         names = [pl.col(key).cast(pl.String) for key in keys if key == by]
         order = [time, *names, *PER_DEVICE, "cause"]
         descending = [True, *[False] * (len(order) - 1)]
-    frame = (
-        gaps.group_by(keys)
-        .agg(figures)
-        .join(_spans(windows, per), on=per, nulls_equal=True)
-        .with_columns(_share("time_ns", "span_ns").alias("share"))
-    )
+    frame = aggregated(gaps, keys, columns_by(by))
+    frame = frame.join(_spans(windows, per), on=per, nulls_equal=True)
     if by == "step":
         frame = frame.with_columns(
-            pl.col("count").cast(pl.Float64).alias("step_count"),
-            time.alias("step_ns"),
-            share.alias("step_share"),
+            pl.lit(1).alias("steps"),
+            pl.col("count").alias("gaps_in_steps"),
+            time.alias("in_steps"),
+            pl.col("span_ns").alias("steps_ns"),
         )
     else:
         steps = found.measured.group_by(PER_DEVICE).agg(pl.len().cast(pl.Int64).alias("steps"))
@@ -202,19 +302,10 @@ def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
         frame = (
             frame.join(in_steps, on=keys, how="left", nulls_equal=True)
             .join(steps.rename({"span_ns": "steps_ns"}), on=per, how="left", nulls_equal=True)
+            # Without measured steps on the device their number is null.
             .with_columns(pl.col("in_steps", "gaps_in_steps").fill_null(0))
-            # Without measured steps on the device all of these are null.
-            .with_columns(
-                (pl.col("gaps_in_steps") / pl.col("steps")).alias("step_count"),
-                (pl.col("in_steps") // pl.col("steps")).alias("step_ns"),
-                _share("in_steps", "steps_ns").alias("step_share"),
-            )
         )
-    return (
-        frame.sort(order, descending=descending, nulls_last=True)
-        .select(*keys[:-3], *_COLUMNS)
-        .with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
-    )
+    return frame.sort(order, descending=descending, nulls_last=True)
 
 
 def _key(whole: Trace, gaps: pl.DataFrame, by: IdleBy) -> list[pl.Series]:
@@ -253,10 +344,6 @@ def _spans(windows: pl.DataFrame, per: Sequence[str]) -> pl.DataFrame:
     return windows.group_by(per).agg(length)
 
 
-def _share(time: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(time) / pl.col(whole))
-
-
 def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
     whole = trace.whole
     spans = _spans(found.windows, PER_DEVICE)
@@ -274,7 +361,7 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
         pl.col("part_start").alias("start_ns"),
         pl.col("part").alias("time_ns"),
         pl.min_horizontal("explained", "part").alias("explained_ns"),
-        _share("part", "span_ns").alias("share"),
+        "span_ns",
         whole.tables.ops["name"].gather(gaps["op"]).alias("operator"),
         whole.tables.ranges["text"].gather(gaps["range"]).alias("range"),
         whole.tables.calls["name"].gather(gaps["call"]).alias("call"),
@@ -285,7 +372,7 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
             .alias(side)
             for side in ("before", "after")
         ),
-    ).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    )
 
 
 def gaps_of(
@@ -313,22 +400,22 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
         return ("no steps: the trace has no step markers",)
     if frame.is_empty():
         return ("no idle time in the analyzed window",)
-    found = []
+    notes = []
     if trace.on_cpu:
-        found.append(
+        notes.append(
             "CPU-only trace: idle while a batch is waited for (data loader) or no operator runs on "
             "any thread (host)"
         )
     elif trace.tables.calls.is_empty():
-        found.append("no runtime calls recorded: causes of idle time unknown")
+        notes.append("no runtime calls recorded: causes of idle time unknown")
     else:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
         if lost:
-            found.append("launched before capture: launch of the next work not in the trace")
+            notes.append("launched before capture: launch of the next work not in the trace")
     if not selects_steps(trace):
-        found.append(
+        notes.append(
             "capture: first to last activity on any device"
             f"{', steps included' if trace.tables.steps.height else ''}"
         )
-    found += measured_steps(trace).notes if trace.tables.steps.height else ()
-    return tuple(found)
+    notes += measured_steps(trace).notes if trace.tables.steps.height else ()
+    return tuple(notes)

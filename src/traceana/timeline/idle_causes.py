@@ -20,7 +20,6 @@ import polars as pl
 from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union, until
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
 from traceana.timeline.copies import blocking_copies
@@ -45,6 +44,7 @@ from traceana.timeline.idle_gaps import (
 )
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -72,10 +72,10 @@ kernels, which wait on the device."""
 _DRIVER_OVERHEAD: Final = r"(?i)loading|compiler|command buffer"
 """CUPTI's overhead records of CUDA: code is loaded or compiled, or the command buffer is full."""
 
-_HOSTS: Final = ("module", "annotation", "step", "nvtx", "nvtx_start", "runtime")
+_HOST_RANGES: Final = ("module", "annotation", "step", "nvtx", "nvtx_start", "runtime")
 """Kinds of ranges whose text can be the cause of a wait of the host."""
 
-_WHOLE_GAP: Final = DRIVER
+_LAST_DURING_LAUNCH: Final = DRIVER
 """Causes up to this one also count while the launching call runs."""
 
 _TRAINING: Final = ("layer", "optimizer", "collective", "hooks")
@@ -91,24 +91,26 @@ class CauseFinder:
         """Prepare the lookups; ``trace`` is whole."""
         self._trace = trace
         activities, calls = trace.tables.activities, trace.tables.calls
-        _, self._ended = times(activities)
-        self._call = from_rows(activities["call"])
-        self._called, self._returned = times(calls)
+        _, self._activity_end = times(activities)
+        self._call_start, self._call_end = times(calls)
+        self._launch = from_rows(activities["call"])
         waits = all_waits(trace)
-        self._why, self._awaited = (np.full(activities.height + 1, NONE) for _ in range(2))
-        self._why[waits.activity] = waits.why
-        by_event = np.flatnonzero(waits.by_event != NONE)
-        self._awaited[waits.activity[by_event]] = waits.activity[waits.by_event[by_event]]
+        # By activity; the last entry is that of NONE.
+        self._wait_kind = np.full(activities.height + 1, NONE)
+        self._wait_kind[waits.activity] = waits.why
+        self._awaited = np.full(activities.height + 1, NONE)
+        waiting = np.flatnonzero(waits.by_event != NONE)
+        self._awaited[waits.activity[waiting]] = waits.activity[waits.by_event[waiting]]
         threads = Threads.of(trace.tables.ops, trace.tables.calls, trace.tables.ranges)
-        self._thread = threads.calls
-        launching = threads.among(threads.calls[self._call[self._call != NONE]])
+        self._call_thread = threads.calls
+        launching = threads.among(threads.calls[self._launch[self._launch != NONE]])
         self._ops = _nesting(trace.tables.ops, threads.ops, launching)
         self._ranges = _nesting(trace.tables.ranges, threads.ranges, launching)
-        self._host = host_times(trace, threads, launching)
-        self._copies: Flags = activities["kind"].is_in(["memcpy", "memset"]).to_numpy()
+        self._host_times = host_times(trace, threads, launching)
+        self._is_copy: Flags = activities["kind"].is_in(["memcpy", "memset"]).to_numpy()
         self._blocking: Flags = blocking_copies(trace).fill_null(value=False).to_numpy()
 
-    def added_to(self, gaps: pl.DataFrame) -> pl.DataFrame:
+    def with_causes(self, gaps: pl.DataFrame) -> pl.DataFrame:
         """Return ``gaps``, of :func:`traceana.timeline.idle_gaps.gaps`, each with its ``cause``.
 
         Further columns: ``explained``, the part of the gap that the cause explains (ns); ``call``,
@@ -117,109 +119,117 @@ class CauseFinder:
         """
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
         after = from_rows(gaps["after"])
-        launch = take(self._call, after)
-        launch_before = take(self._call, from_rows(gaps["before"]))
-        called, returned = take(self._called, launch), take(self._returned, launch)
-        otherwise = self._by_wait(gaps, launch, launch_before)
-        until_launch = np.where(otherwise == HOST, np.minimum(called, end), start)
-        thread = take(self._thread, launch)
-        self._replace_idle_threads(
-            thread, take(self._thread, launch_before), start, otherwise == HOST
+        launch = take(self._launch, after)
+        launch_before = take(self._launch, from_rows(gaps["before"]))
+        launch_start, launch_end = take(self._call_start, launch), take(self._call_end, launch)
+        wait_cause = self._causes_of_waits(gaps, launch, launch_before)
+        by_host = wait_cause == HOST
+        thread = self._active_threads(
+            take(self._call_thread, launch), take(self._call_thread, launch_before), start, by_host
         )
 
-        cause, explained = otherwise.copy(), end - start
+        # The time until the launch is divided by the activity of the launching thread.
+        until_launch = np.where(by_host, np.minimum(launch_start, end), start)
+        cause, explained = wait_cause.copy(), end - start
         middle, row = (start + until_launch) // 2, np.full(len(start), NONE, dtype=np.int64)
-        by_thread = np.flatnonzero((thread != NONE) & np.isin(otherwise, (HOST, LAUNCH_LATENCY)))
-        for number, some in rows_of(thread[by_thread]):
-            here = by_thread[some]
-            cause[here], explained[here], middle[here], row[here] = largest_causes(
-                self._host[number], start[here], end[here], until_launch[here], otherwise[here]
+        divided = np.flatnonzero((thread != NONE) & np.isin(wait_cause, (HOST, LAUNCH_LATENCY)))
+        for number, positions in rows_of(thread[divided]):
+            rows = divided[positions]
+            cause[rows], explained[rows], middle[rows], row[rows] = largest_causes(
+                self._host_times[number],
+                start[rows],
+                end[rows],
+                until_launch[rows],
+                wait_cause[rows],
             )
 
         # A call that took unusually long to launch a kernel loaded code or initialized the device.
         # Copies are staged in their calls.
-        in_launch = np.minimum(returned, end) - np.maximum(called, start)
-        longest = (otherwise == HOST) & (launch != NONE) & ~self._copies[after]
-        longest &= (in_launch > LONGEST_DISPATCH_NS) & (in_launch > explained)
-        cause[longest], explained[longest], row[longest] = DRIVER, in_launch[longest], NONE
+        in_launch = np.minimum(launch_end, end) - np.maximum(launch_start, start)
+        long_launch = by_host & (launch != NONE) & ~self._is_copy[after]
+        long_launch &= (in_launch > LONGEST_DISPATCH_NS) & (in_launch > explained)
+        cause[long_launch], row[long_launch] = DRIVER, NONE
+        explained[long_launch] = in_launch[long_launch]
         # The driver stages pageable memory inside a call that blocks, before the copy starts.
-        staged = np.isin(cause, (LAUNCH_LATENCY, QUEUED)) & (after != NONE)
-        cause[staged & self._blocking[after]] = COPY
+        launched_before = np.isin(cause, (LAUNCH_LATENCY, QUEUED)) & (after != NONE)
+        cause[launched_before & self._blocking[after]] = COPY
 
-        by_host = otherwise == HOST
-        in_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)
-        in_range = ((cause <= DRIVER) | by_host) & ~in_call & (row != NONE)
-        launched = ~by_host & (otherwise < BEFORE_FIRST)
-        call, annotation, op = (np.full(len(start), NONE, dtype=np.int64) for _ in range(3))
-        in_operator = np.where(cause == HOST, NONE, thread)[by_host]
-        op[by_host] = self._ops.innermost(in_operator, middle[by_host])
-        annotation[by_host] = self._ranges.innermost(thread[by_host], middle[by_host])
-        for column, found in (("op", op), ("range", annotation)):
-            found[launched] = from_rows(
-                self._trace.tables.activities[column].gather(after[launched])
-            )
-        call[launched | longest] = launch[launched | longest]
-        call[in_call], annotation[in_range] = row[in_call], row[in_range]
+        # The host's rows: of the cause if it is a call or a range, else at the middle of its time.
+        call, range_row, op = (np.full(len(start), NONE, dtype=np.int64) for _ in range(3))
+        op_thread = np.where(cause == HOST, NONE, thread)[by_host]
+        op[by_host] = self._ops.innermost(op_thread, middle[by_host])
+        range_row[by_host] = self._ranges.innermost(thread[by_host], middle[by_host])
+        has_launch = ~by_host & (wait_cause < BEFORE_FIRST)
+        activities = self._trace.tables.activities
+        op[has_launch] = from_rows(activities["op"].gather(after[has_launch]))
+        range_row[has_launch] = from_rows(activities["range"].gather(after[has_launch]))
+        call[has_launch | long_launch] = launch[has_launch | long_launch]
+        is_call = np.isin(cause, (ALLOCATION, SYNCHRONIZATION, COPY)) & by_host & (row != NONE)
+        is_range = ((cause <= DRIVER) | by_host) & ~is_call & (row != NONE)
+        call[is_call], range_row[is_range] = row[is_call], row[is_range]
         return gaps.with_columns(
             pl.Series("cause", cause.astype(np.uint8)).cat.to(Cause),
             pl.Series("explained", explained),
             to_rows(call).alias("call"),
-            to_rows(annotation).alias("range"),
+            to_rows(range_row).alias("range"),
             to_rows(op).alias("op"),
         )
 
-    def _by_wait(self, gaps: pl.DataFrame, launch: Ints, launch_before: Ints) -> Causes:
+    def _causes_of_waits(self, gaps: pl.DataFrame, launch: Ints, launch_before: Ints) -> Causes:
         """Return the cause of each gap by what the work after it waited for; ``HOST`` where its
         launching call began in the gap."""
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
         after = from_rows(gaps["after"])
-        called, returned = take(self._called, launch), take(self._returned, launch)
-        why = self._why[after]
-        known = from_rows(gaps["cause"].to_physical())
+        launch_start, launch_end = take(self._call_start, launch), take(self._call_end, launch)
+        wait_kind = self._wait_kind[after]
+        at_edge = from_rows(gaps["cause"].to_physical())
         # Launched, and not started long after: no latency of a launch is as long.
-        late = (end - returned > LONGEST_DISPATCH_NS) & (
-            end - returned > np.maximum(called - start, 0)
-        )
+        latency = end - launch_end
+        late = (latency > LONGEST_DISPATCH_NS) & (latency > np.maximum(launch_start - start, 0))
         cause = np.select(
             [
-                known != NONE,
+                at_edge != NONE,
                 launch == NONE,
                 launch == launch_before,
                 late,
-                called >= start,
-                why == BY_STREAM,
+                launch_start >= start,
+                wait_kind == BY_STREAM,
             ],
-            [known, NOT_RECORDED, SAME_LAUNCH, QUEUED, HOST, QUEUED],
+            [at_edge, NOT_RECORDED, SAME_LAUNCH, QUEUED, HOST, QUEUED],
             LAUNCH_LATENCY,
         ).astype(np.int8)
-        asked = (called < start) | (cause == QUEUED)
-        rows = np.flatnonzero((why == BY_EVENT) & asked & (known == NONE))
+        launched_before = (launch_start < start) | (cause == QUEUED)
+        rows = np.flatnonzero((wait_kind == BY_EVENT) & launched_before & (at_edge == NONE))
         awaited = self._awaited[after[rows]]
-        ended = take(self._ended, awaited)
+        ended = take(self._activity_end, awaited)
         # An event that was over before the gap, or long before its end, does not explain it.
         recent = (ended >= start[rows]) & (end[rows] - ended <= LONGEST_EVENT_LATENCY_NS)
         rows, awaited = rows[recent], awaited[recent]
-        category = category_of(self._trace.tables.activities.select(SOURCE)[awaited], self._trace)
+        category = labels(self._trace.tables, "category")["category"][awaited]
         cause[rows] = EVENT
-        for name, number in (("memcpy", COPY), ("collective", COLLECTIVE)):
-            cause[rows[category.eq(name).to_numpy()]] = number
+        cause[rows[category.eq("memcpy").to_numpy()]] = COPY
+        cause[rows[category.eq("collective").to_numpy()]] = COLLECTIVE
         return cause
 
-    def _replace_idle_threads(
+    def _active_threads(
         self, thread: Ints, thread_before: Ints, start: Ints, by_host: Flags
-    ) -> None:
-        """Replace threads that had not started at the begin of the gap by those that launched last.
+    ) -> Ints:
+        """Return the launching ``thread`` of each gap, or the one that launched before if the
+        launching thread had not started at the begin of the gap.
 
-        They were in no call, operator or range then, such as autograd's before the backward pass.
+        It was in no call, operator or range then, such as autograd's before the backward pass.
         """
         rows = np.flatnonzero((thread != thread_before) & (thread_before != NONE) & by_host)
-        key, when = thread[rows], start[rows]
-        busy = self._ops.innermost(key, when) != NONE
-        busy |= self._ranges.innermost(key, when) != NONE
-        for number, here in rows_of(key):
-            for one in self._host[number].values():
-                busy[here] |= np.append(one.start, _LATEST)[one.first(when[here])] <= when[here]
-        thread[rows[~busy]] = thread_before[rows[~busy]]
+        launching, gap_start = thread[rows], start[rows]
+        active = self._ops.innermost(launching, gap_start) != NONE
+        active |= self._ranges.innermost(launching, gap_start) != NONE
+        for number, positions in rows_of(launching):
+            when = gap_start[positions]
+            for spent in self._host_times[number].values():
+                active[positions] |= spent.start_or_latest(spent.first_after(when)) <= when
+        thread = thread.copy()
+        thread[rows[~active]] = thread_before[rows[~active]]
+        return thread
 
 
 def largest_causes(
@@ -234,57 +244,60 @@ def largest_causes(
     Also returned: the time that the cause explains; the middle of the first interval of the cause
     in the gap, or of the gap up to the launch; and the row of that interval in calls or ranges.
     """
-    reach = np.maximum.accumulate(end)
-    together: Intervals = (start[:0], start[:0])
+    latest_end = np.maximum.accumulate(end)
+    covered: Intervals = (start[:0], start[:0])
     parts: dict[int, Ints] = {}
     before_launch = overhead = np.zeros_like(start)
     # Where several causes overlap, the more specific one has the time.
-    for number, one in sorted(host.items()):
-        near = np.append(start, _LATEST)[np.searchsorted(reach, one.start, side="right")] < one.end
-        if not near.any():
+    for cause_number, spent in sorted(host.items()):
+        next_gap = np.searchsorted(latest_end, spent.start, side="right")
+        in_gap = np.append(start, _LATEST)[next_gap] < spent.end
+        if not in_gap.any():
             continue
-        together = union(
-            np.append(together[0], one.start[near]), np.append(together[1], one.end[near])
-        )
-        from_start = until(together, start)
-        to_launch = until(together, launch) - from_start
-        if number <= _WHOLE_GAP:
-            whole = until(together, end) - from_start
-            parts[number], overhead = whole - overhead, whole
+        covered_start = np.append(covered[0], spent.start[in_gap])
+        covered = union(covered_start, np.append(covered[1], spent.end[in_gap]))
+        covered_before = until(covered, start)
+        covered_to_launch = until(covered, launch) - covered_before
+        if cause_number <= _LAST_DURING_LAUNCH:
+            covered_to_end = until(covered, end) - covered_before
+            parts[cause_number], overhead = covered_to_end - overhead, covered_to_end
         else:
-            parts[number] = to_launch - before_launch
-        before_launch = to_launch
+            parts[cause_number] = covered_to_launch - before_launch
+        before_launch = covered_to_launch
     rest = launch - start - before_launch
     operators = parts.get(OPERATOR, np.zeros_like(rest))
-    for number in (SYNCHRONIZATION, COPY):
-        if number in parts:
-            _credit_blocking(host[number], parts[number], rest, operators, start, launch)
+    for cause_number in (SYNCHRONIZATION, COPY):
+        if cause_number in parts:
+            _credit_blocking(
+                host[cause_number], parts[cause_number], rest, operators, start, launch
+            )
 
     explained = np.where(otherwise == HOST, rest, end - start - overhead)
     cause = otherwise.copy()
     # Of equal parts the first counts, which is the more specific cause.
-    best = np.zeros_like(explained)
-    for number, part in parts.items():
-        larger = (part > best) & (part >= explained)
-        best[larger], cause[larger] = part[larger], number
+    largest = np.zeros_like(explained)
+    for cause_number, part in parts.items():
+        larger = (part > largest) & (part >= explained)
+        largest[larger], cause[larger] = part[larger], cause_number
     middle = (start + launch) // 2
     row = np.full(len(start), NONE, dtype=np.int64)
-    for number in parts:
-        one = host[number]
-        here = np.flatnonzero(cause == number)
-        if number == OPERATOR:
+    for cause_number in parts:
+        spent = host[cause_number]
+        gaps = np.flatnonzero(cause == cause_number)
+        if cause_number == OPERATOR:
             # Of operators the one in the middle of the gap counts, if any.
-            at = one.first(middle[here])
-            here = here[np.append(one.start, _LATEST)[at] > middle[here]]
-        at = one.first(start[here])
-        stop = (end if number <= _WHOLE_GAP else launch)[here]
-        middle[here] = (np.maximum(one.start[at], start[here]) + np.minimum(one.end[at], stop)) // 2
-        row[here] = one.row[at]
-    return cause, np.maximum(best, explained), middle, row
+            next_start = spent.start_or_latest(spent.first_after(middle[gaps]))
+            gaps = gaps[next_start > middle[gaps]]
+        first = spent.first_after(start[gaps])
+        stop = (end if cause_number <= _LAST_DURING_LAUNCH else launch)[gaps]
+        begun = np.maximum(spent.start[first], start[gaps])
+        middle[gaps] = (begun + np.minimum(spent.end[first], stop)) // 2
+        row[gaps] = spent.row[first]
+    return cause, np.maximum(largest, explained), middle, row
 
 
 def _credit_blocking(
-    one: CauseTime, part: Ints, rest: Ints, operators: Ints, start: Ints, launch: Ints
+    calls: CauseTime, part: Ints, rest: Ints, operators: Ints, start: Ints, launch: Ints
 ) -> None:
     """Charge a call that blocked the thread when the GPU went idle with the delay it caused.
 
@@ -292,121 +305,128 @@ def _credit_blocking(
     other time before the launch counts as the call's. ``part``, ``rest`` and ``operators``, the
     time of the calls, of no cause and of operators, are changed in-place.
     """
-    starts, ends = union(one.start, one.end)
+    starts, ends = union(calls.start, calls.end)
     if not len(starts):
         return
-    at = np.searchsorted(starts, start, side="right") - 1
-    rows = np.flatnonzero((at != NONE) & (ends[at] > start) & (launch > start))
-    waited = np.minimum(start[rows] - starts[at[rows]], rest[rows] + operators[rows])
+    last = np.searchsorted(starts, start, side="right") - 1
+    rows = np.flatnonzero((last != NONE) & (ends[last] > start) & (launch > start))
+    waited = np.minimum(start[rows] - starts[last[rows]], rest[rows] + operators[rows])
     from_rest = np.minimum(waited, rest[rows])
     rest[rows] -= from_rest
     operators[rows] -= waited - from_rest
     part[rows] += waited
 
 
-def _nesting(frame: pl.DataFrame, key: Ints, wanted: Flags) -> Nesting:
-    """Return the nested rows of ``frame`` on the ``wanted`` threads, numbered by ``key``."""
+def _nesting(frame: pl.DataFrame, thread: Ints, wanted: Flags) -> Nesting:
+    """Return the nested rows of ``frame`` on the ``wanted`` threads; ``thread`` is each row's."""
     start, end = times(frame)
     depth = from_rows(frame["depth"])
-    rows = np.flatnonzero(wanted[key] & (depth != NONE))
-    rows = rows[np.lexsort((-end[rows], start[rows], key[rows]))]
-    return Nesting(from_rows(frame["parent"]), depth, key, start, end, rows)
+    rows = np.flatnonzero(wanted[thread] & (depth != NONE))
+    rows = rows[np.lexsort((-end[rows], start[rows], thread[rows]))]
+    return Nesting(from_rows(frame["parent"]), depth, thread, start, end, rows)
 
 
 class CauseTime(msgspec.Struct, frozen=True):
     """The intervals of one thread that have one cause, by their start.
 
-    ``row`` is a row of ``calls`` or of ``ranges``, or ``NONE`` for operators; ``reach`` the latest
-    end so far.
+    ``row`` is a row of ``calls`` or of ``ranges``, or ``NONE`` for operators; ``latest_end`` the
+    latest end so far.
     """
 
     start: Ints
     end: Ints
     row: Ints
-    reach: Ints
+    latest_end: Ints
 
-    def first(self, times: Ints) -> Ints:
+    def first_after(self, times: Ints) -> Ints:
         """Return the index of the first interval that ends after each time, else the length."""
-        return np.searchsorted(self.reach, times, side="right")
+        return np.searchsorted(self.latest_end, times, side="right")
+
+    def start_or_latest(self, index: Ints) -> Ints:
+        """Return the start of each interval, a time after all others for the length."""
+        return np.append(self.start, _LATEST)[index]
 
 
 def host_times(
     trace: Trace, threads: Threads, wanted: Flags
 ) -> Mapping[int, Mapping[int, CauseTime]]:
-    """Return the time of each wanted thread by its number and cause.
+    """Return {thread: {cause: its time}} of the ``wanted`` threads.
 
     A wait for a batch counts for all threads of its process. Overhead of a process without wanted
     threads, as Kineto writes it, counts for all threads of the rank.
     """
-    known = threads.known.with_columns(pl.Series("number", np.arange(threads.known.height)))
-    asked = known.filter(wanted)
-    names = Texts.of(trace.tables.calls["name"])
+    tables = trace.tables
+    all_threads = threads.known.with_columns(pl.Series("number", np.arange(threads.known.height)))
+    wanted_threads = all_threads.filter(wanted)
+    call_names = Texts.of(tables.calls["name"])
     parts = {
-        cause: _intervals(trace.tables.calls, threads.calls, names.matching(pattern))
+        cause: _intervals(tables.calls, threads.calls, call_names.matching(pattern))
         for cause, pattern in _CALLS.items()
     }
     parts[COLLECTIVE] = _named(trace, threads, _BLOCKING_COLLECTIVE)
-    parts[DATA_LOADER] = _on_all(_named(trace, threads, LOADING), known, asked, ["rank", "process"])
-    outermost = trace.tables.ops["depth"].eq(0).fill_null(value=False).to_numpy()
-    parts[OPERATOR] = _intervals(trace.tables.ops, threads.ops, outermost, with_rows=False)
-    overhead = trace.tables.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
-    of_driver = overhead & Texts.of(trace.tables.ranges["text"]).matching(_DRIVER_OVERHEAD)
-    processes = known.select("rank", "process").rows()
-    with_wanted = set(asked.select("rank", "process").rows())
-    own = np.array([process in with_wanted for process in processes], dtype=np.bool_)
+    loading = _named(trace, threads, LOADING)
+    parts[DATA_LOADER] = _on_all(loading, all_threads, wanted_threads, ["rank", "process"])
+    outermost = tables.ops["depth"].eq(0).fill_null(value=False).to_numpy()
+    parts[OPERATOR] = _intervals(tables.ops, threads.ops, outermost, with_rows=False)
+    overhead = tables.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
+    of_driver = overhead & Texts.of(tables.ranges["text"]).matching(_DRIVER_OVERHEAD)
+    wanted_processes = set(wanted_threads.select("rank", "process").rows())
+    processes = all_threads.select("rank", "process").rows()
+    in_wanted_process = np.array([process in wanted_processes for process in processes], np.bool_)
     for cause, records in ((PROFILER, overhead & ~of_driver), (DRIVER, of_driver)):
-        part = _intervals(trace.tables.ranges, threads.ranges, records)
-        is_own = own[part["number"].to_numpy()]
-        of_rank = _on_all(part.filter(~is_own), known, asked, ["rank"])
-        parts[cause] = pl.concat([part.filter(is_own), of_rank])
+        part = _intervals(tables.ranges, threads.ranges, records)
+        on_wanted = in_wanted_process[part["number"].to_numpy()]
+        of_rank = _on_all(part.filter(~on_wanted), all_threads, wanted_threads, ["rank"])
+        parts[cause] = pl.concat([part.filter(on_wanted), of_rank])
 
-    found: dict[int, dict[int, CauseTime]] = {number: {} for number in asked["number"]}
+    by_thread: dict[int, dict[int, CauseTime]] = {number: {} for number in wanted_threads["number"]}
     for cause, part in parts.items():
         part = part.sort("start", maintain_order=True)
-        number, *columns = (part[name].to_numpy() for name in ("number", "start", "end", "row"))
+        number, start, end, row = (
+            part[name].to_numpy() for name in ("number", "start", "end", "row")
+        )
         for thread, rows in rows_of(number):
-            if thread in found:
-                start, end, row = (column[rows] for column in columns)
-                found[thread][cause] = CauseTime(start, end, row, np.maximum.accumulate(end))
-    return found
+            if thread in by_thread:
+                latest_end = np.maximum.accumulate(end[rows])
+                by_thread[thread][cause] = CauseTime(start[rows], end[rows], row[rows], latest_end)
+    return by_thread
 
 
 def _intervals(
-    table: pl.DataFrame, number: Ints, wanted: Flags, *, with_rows: bool = True
+    table: pl.DataFrame, thread: Ints, wanted: Flags, *, with_rows: bool = True
 ) -> pl.DataFrame:
     """Return ``number`` (of the thread), ``start``, ``end`` and ``row`` of rows of ``table``."""
     rows = np.flatnonzero(wanted)
     start, duration = (table[column].gather(rows) for column in ("start", "duration"))
     row = rows if with_rows else np.full(len(rows), NONE)
     return pl.DataFrame(
-        {"number": number[rows], "start": start, "end": start + duration, "row": row}
+        {"number": thread[rows], "start": start, "end": start + duration, "row": row}
     )
 
 
 def _named(trace: Trace, threads: Threads, pattern: str) -> pl.DataFrame:
     """Return the :func:`_intervals` of ranges and of operators whose names match ``pattern``."""
-    hosts = trace.tables.ranges["kind"].is_in(_HOSTS).fill_null(value=False).to_numpy()
-    ranges = Texts.of(trace.tables.ranges["text"]).matching(pattern) & hosts
-    ops = Texts.of(trace.tables.ops["name"]).matching(pattern)
+    ranges, ops = trace.tables.ranges, trace.tables.ops
+    of_host = ranges["kind"].is_in(_HOST_RANGES).fill_null(value=False).to_numpy()
+    matching_ranges = Texts.of(ranges["text"]).matching(pattern) & of_host
+    matching_ops = Texts.of(ops["name"]).matching(pattern)
     return pl.concat(
         [
-            _intervals(trace.tables.ranges, threads.ranges, ranges),
-            _intervals(trace.tables.ops, threads.ops, ops, with_rows=False),
+            _intervals(ranges, threads.ranges, matching_ranges),
+            _intervals(ops, threads.ops, matching_ops, with_rows=False),
         ]
     )
 
 
 def _on_all(
-    part: pl.DataFrame, known: pl.DataFrame, asked: pl.DataFrame, by: list[str]
+    part: pl.DataFrame, all_threads: pl.DataFrame, wanted_threads: pl.DataFrame, by: list[str]
 ) -> pl.DataFrame:
-    """Return each interval of ``part`` on all ``asked`` threads that are equal to its own ``by``.
-
-    ``by`` are columns of ``known`` and of ``asked``, threads with their ``number``.
-    """
+    """Return each interval of ``part`` on all wanted threads that are equal to its thread in
+    ``by``, columns of threads."""
     return (
-        part.join(known.select("number", *by), on="number", maintain_order="left")
+        part.join(all_threads.select("number", *by), on="number", maintain_order="left")
         .drop("number")
-        .join(asked.select("number", *by), on=by, nulls_equal=True, maintain_order="left")
+        .join(wanted_threads.select("number", *by), on=by, nulls_equal=True, maintain_order="left")
         .select(part.columns)
     )
 
@@ -419,59 +439,62 @@ def cpu_time(
     The CPU is busy while an operator of a layer, of the optimizer or of a collective runs on any
     thread. Other operators count outside waits for a batch only, because TensorFlow's input
     pipelines and PyTorch's data sets also run operators. The rest is ``data_loader`` during a wait
-    for a batch, else ``host``. Gaps have the columns of :meth:`CauseFinder.added_to`.
+    for a batch, else ``host``. Gaps have the columns of :meth:`CauseFinder.with_causes`.
     """
-    here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
-    rows = trace.tables.activities.with_row_index("row").filter(
-        here, pl.col("device") == CPU_DEVICE
-    )
-    role = trace.tables.layers["role"].cast(pl.String).gather(rows["layer"])
+    of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+    on_cpu = pl.col("device") == CPU_DEVICE
+    activities = trace.tables.activities.with_row_index("row").filter(of_rank, on_cpu)
+    role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
     in_training = role.is_in(_TRAINING).fill_null(value=False).to_numpy()
-    begun = rows["start"].to_numpy()
-    ended = begun + rows["duration"].to_numpy()
+    begun, ended = times(activities)
     operators = union(begun, ended)
     threads = Threads.of(trace.tables.ops, trace.tables.calls, trace.tables.ranges)
-    of_rank = threads.known.select(here).to_series().to_numpy()
+    thread_of_rank = threads.known.select(of_rank).to_series().to_numpy()
     waits = _named(trace, threads, LOADING)
-    waits = waits.filter(of_rank[waits["number"].to_numpy()]).sort("start", maintain_order=True)
+    waits = waits.filter(thread_of_rank[waits["number"].to_numpy()])
+    waits = waits.sort("start", maintain_order=True)
     waiting = union(waits["start"].to_numpy(), waits["end"].to_numpy())
     # Other operators during an exposed wait belong to the input pipeline.
-    exposed = _without(waiting, union(begun[in_training], ended[in_training]))
-    busy = _without(operators, exposed)
-    nothing = _without(_without((np.array([start]), np.array([end])), operators), waiting)
+    exposed = _difference(waiting, union(begun[in_training], ended[in_training]))
+    busy = _difference(operators, exposed)
+    capture = (np.array([start]), np.array([end]))
+    idle = _difference(_difference(capture, operators), waiting)
     # As on a GPU, the time before the first activity ends where the first step starts.
-    first = trace.tables.steps.filter(here)["start"].min()
+    first = trace.tables.steps.filter(of_rank)["start"].min()
     first_step = end if first is None else max(int(first), start)  # type: ignore[arg-type]
-    cut = np.full(int(((nothing[0] < first_step) & (first_step < nothing[1])).sum()), first_step)
-    starts = np.concatenate((exposed[0], np.sort(np.append(nothing[0], cut))))
-    ends = np.concatenate((exposed[1], np.sort(np.append(nothing[1], cut))))
-    cause = np.full(len(starts), HOST, dtype=np.int8)
+    crossing = int(((idle[0] < first_step) & (first_step < idle[1])).sum())
+    cut = np.full(crossing, first_step)
+    gap_start = np.concatenate((exposed[0], np.sort(np.append(idle[0], cut))))
+    gap_end = np.concatenate((exposed[1], np.sort(np.append(idle[1], cut))))
+    cause = np.full(len(gap_start), HOST, dtype=np.int8)
     cause[: len(exposed[0])] = DATA_LOADER
-    cause[(cause == HOST) & (starts == start) & (starts < first_step)] = BEFORE_FIRST
-    cause[(cause == HOST) & (ends == end)] = AFTER_LAST
-    in_time = np.argsort(starts, kind="stable")
-    starts, ends, cause = starts[in_time], ends[in_time], cause[in_time]
+    cause[(cause == HOST) & (gap_start == start) & (gap_start < first_step)] = BEFORE_FIRST
+    cause[(cause == HOST) & (gap_end == end)] = AFTER_LAST
+    in_time = np.argsort(gap_start, kind="stable")
+    gap_start, gap_end, cause = gap_start[in_time], gap_end[in_time], cause[in_time]
 
-    row = rows["row"].cast(pl.Int64).to_numpy()
+    row = activities["row"].cast(pl.Int64).to_numpy()
     by_end, by_start = np.argsort(ended, kind="stable"), np.argsort(begun, kind="stable")
-    last = np.searchsorted(ended[by_end], starts, side="right") - 1
-    following = np.searchsorted(begun[by_start], ends, side="left")
+    last = np.searchsorted(ended[by_end], gap_start, side="right") - 1
+    following = np.searchsorted(begun[by_start], gap_end, side="left")
     before = take(row[by_end], last)
     after = np.append(row[by_start], NONE)[following]
-    key = np.full(len(starts), NONE, dtype=np.int64)
-    # The operator's thread where both are recorded.
+    # The operator's thread if both are recorded.
+    thread = np.full(len(gap_start), NONE, dtype=np.int64)
     for column, numbers in (("range", threads.ranges), ("op", threads.ops)):
         launching = from_rows(trace.tables.activities[column].gather(to_rows(after)))
-        key = np.where(launching == NONE, key, take(numbers, launching))
-    key[threads.known["thread"].is_null().to_numpy()[key] & (key != NONE)] = NONE
-    ranges = _nesting(trace.tables.ranges, threads.ranges, threads.among(key))
-    annotation = ranges.innermost(key, (starts + ends) // 2)
+        thread = np.where(launching == NONE, thread, take(numbers, launching))
+    unnamed = threads.known["thread"].is_null().to_numpy()
+    thread[unnamed[thread] & (thread != NONE)] = NONE
+    ranges = _nesting(trace.tables.ranges, threads.ranges, threads.among(thread))
+    range_row = ranges.innermost(thread, (gap_start + gap_end) // 2)
     if waits.height:
-        reach = waits["end"].cum_max().to_numpy()
-        at = np.minimum(np.searchsorted(reach, starts, side="right"), waits.height - 1)
-        own = waits["row"].to_numpy()[at]
-        annotation = np.where((cause == DATA_LOADER) & (own != NONE), own, annotation)
-    gaps = pl.DataFrame({"start": starts, "end": ends}).with_columns(
+        latest_end = waits["end"].cum_max().to_numpy()
+        wait = np.searchsorted(latest_end, gap_start, side="right")
+        wait_row = waits["row"].to_numpy()[np.minimum(wait, waits.height - 1)]
+        in_wait = (cause == DATA_LOADER) & (wait_row != NONE)
+        range_row = np.where(in_wait, wait_row, range_row)
+    gaps = pl.DataFrame({"start": gap_start, "end": gap_end}).with_columns(
         pl.lit(rank, pl.Int32).alias("rank"),
         pl.lit(CPU_DEVICE, pl.Int32).alias("device"),
         to_rows(before).alias("before"),
@@ -479,14 +502,15 @@ def cpu_time(
         pl.Series("cause", cause.astype(np.uint8)).cat.to(Cause),
         (pl.col("end") - pl.col("start")).alias("explained"),
         pl.lit(None, pl.UInt32).alias("call"),
-        to_rows(annotation).alias("range"),
+        to_rows(range_row).alias("range"),
         pl.lit(None, pl.UInt32).alias("op"),
     )
     return busy, gaps
 
 
-def _without(one: Intervals, other: Intervals) -> Intervals:
-    """Return the parts of ``one`` that are not in ``other``; both are disjoint and ordered."""
-    edges = np.unique(np.concatenate((*one, *other)))
-    kept = (np.diff(until(one, edges)) > 0) & (np.diff(until(other, edges)) == 0)
-    return union(edges[:-1][kept], edges[1:][kept])
+def _difference(intervals: Intervals, others: Intervals) -> Intervals:
+    """Return the parts of ``intervals`` outside ``others``; both are disjoint and ordered."""
+    bounds = np.unique(np.concatenate((*intervals, *others)))
+    inside, hidden = np.diff(until(intervals, bounds)) > 0, np.diff(until(others, bounds)) > 0
+    kept = inside & ~hidden
+    return union(bounds[:-1][kept], bounds[1:][kept])

@@ -65,11 +65,10 @@ def capture(trace: Trace) -> pl.DataFrame:
     of its devices, and all of the steps that launched work.
     """
     worked = work(trace, "rank", "device", "start", "duration").drop_nulls("device")
+    worked = worked.with_columns((pl.col("start") + pl.col("duration")).alias("end"))
     limits = (pl.col("start").min(), pl.col("end").max())
-    end = (pl.col("start") + pl.col("duration")).alias("end")
-    parts = [worked.with_columns(end), device_windows(trace)]
-    each = [part.group_by("rank").agg(limits) for part in parts]
-    return pl.concat(each).group_by("rank").agg(limits)
+    parts = [times.group_by("rank").agg(limits) for times in (worked, device_windows(trace))]
+    return pl.concat(parts).group_by("rank").agg(limits)
 
 
 def capture_ns(trace: Trace) -> int | None:
@@ -143,11 +142,11 @@ def measured_windows(trace: Trace) -> pl.DataFrame:
     measured = steps.filter(pl.col("step").is_in(rows))
     if measured["step"].n_unique() == len(rows):
         return measured
-    every = step_windows(trace).with_row_index("step").select("step", "rank", "start", "end")
-    without = every[list(rows)].join(measured, on="step", how="anti")
-    single = distinct(steps.select(PER_DEVICE)).filter(pl.len().over("rank") == 1)
-    idle = without.join(single, on="rank", nulls_equal=True).select(steps.columns)
-    return pl.concat([measured, idle]).sort("step", *PER_DEVICE)
+    all_steps = step_windows(trace).with_row_index("step").select("step", "rank", "start", "end")
+    without_work = all_steps[list(rows)].join(measured, on="step", how="anti")
+    only_device = distinct(steps.select(PER_DEVICE)).filter(pl.len().over("rank") == 1)
+    idle_steps = without_work.join(only_device, on="rank", nulls_equal=True).select(steps.columns)
+    return pl.concat([measured, idle_steps]).sort("step", *PER_DEVICE)
 
 
 class DeviceWork(msgspec.Struct, frozen=True):
@@ -165,21 +164,21 @@ def device_work(trace: Trace, devices: Collection[Device]) -> list[DeviceWork]:
     worked = columns.select(
         (pl.col("kind") != "sync") & (pl.col("device") != CPU_DEVICE).fill_null(value=False)
     ).to_series()
-    kept = None if worked.all() else np.flatnonzero(worked.to_numpy())
-    if kept is not None:
+    activity_rows = None if worked.all() else np.flatnonzero(worked.to_numpy())
+    if activity_rows is not None:
         columns = columns.filter(worked)
     starts, durations = columns["start"].to_numpy(), columns["duration"].to_numpy()
-    found = []
+    work_of_devices = []
     for device, rows in rows_by_device(columns):
         if device not in devices:
             continue
-        start, own = starts[rows], rows
+        start = starts[rows]
         if (start[1:] < start[:-1]).any():
             order = np.argsort(start, kind="stable")
-            start, own = start[order], rows[order]
-        row = own if kept is None else kept[own]
-        found.append(DeviceWork(device, row, start, start + durations[own]))
-    return found
+            start, rows = start[order], rows[order]
+        row = rows if activity_rows is None else activity_rows[rows]
+        work_of_devices.append(DeviceWork(device, row, start, start + durations[rows]))
+    return work_of_devices
 
 
 def gaps(work: DeviceWork, start: int, end: int, step: int | None) -> pl.DataFrame:
@@ -194,28 +193,29 @@ def gaps(work: DeviceWork, start: int, end: int, step: int | None) -> pl.DataFra
     before the first work ends there; the time from there to the first work is a normal gap.
     """
     starts, ends, row = work.start, work.end, work.row
-    begun = starts[0] if step is None else min(max(step, start), starts[0])
-    reached = np.maximum.accumulate(ends)
+    first_end = starts[0] if step is None else min(max(step, start), starts[0])
+    latest_end = np.maximum.accumulate(ends)
     # Where the maximum grows, that activity is the last to end so far.
-    grows = np.concatenate(([True], ends[1:] > reached[:-1]))
+    grows = np.concatenate(([True], ends[1:] > latest_end[:-1]))
     last = np.maximum.accumulate(np.where(grows, np.arange(len(ends)), 0))
-    idle = np.flatnonzero(starts[1:] > reached[:-1])
-    gap_start = np.concatenate(([start, begun], reached[idle], reached[-1:]))
-    gap_end = np.concatenate(([begun], starts[:1], starts[idle + 1], [end]))
+    idle = np.flatnonzero(starts[1:] > latest_end[:-1])
+    # Before the first step's begin, from there to the first work, between work, after the last.
+    gap_start = np.concatenate(([start, first_end], latest_end[idle], latest_end[-1:]))
+    gap_end = np.concatenate(([first_end], starts[:1], starts[idle + 1], [end]))
     before = np.concatenate(([NONE, NONE], row[last[idle]], row[last[-1:]]))
     after = np.concatenate((row[:1], row[:1], row[idle + 1], [NONE]))
     cause = np.full(len(gap_start), NONE, dtype=np.int64)
     cause[0], cause[-1] = BEFORE_FIRST, AFTER_LAST
-    there = gap_end > gap_start
+    filled = gap_end > gap_start
     return _on_device(
         work.device,
         pl.DataFrame(
             {
-                "start": gap_start[there],
-                "end": gap_end[there],
-                "before": to_rows(before[there]),
-                "after": to_rows(after[there]),
-                "cause": to_rows(cause[there]).cast(pl.UInt8).cat.to(Cause),
+                "start": gap_start[filled],
+                "end": gap_end[filled],
+                "before": to_rows(before[filled]),
+                "after": to_rows(after[filled]),
+                "cause": to_rows(cause[filled]).cast(pl.UInt8).cat.to(Cause),
             }
         ),
     )
@@ -237,13 +237,14 @@ def within(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     parts = [pl.DataFrame(schema={"gap": pl.UInt32, "window": pl.UInt32, "time_ns": pl.Int64})]
     all_starts, all_ends = gaps["start"].to_numpy(), gaps["end"].to_numpy()
     window_starts, window_ends = windows["start"].to_numpy(), windows["end"].to_numpy()
-    of_device = dict(rows_by_device(windows))
-    for device, rows in rows_by_device(gaps):
-        if device not in of_device:
+    windows_of = dict(rows_by_device(windows))
+    for device, gap_rows in rows_by_device(gaps):
+        if device not in windows_of:
             continue
-        here = of_device[device]
-        start, end = all_starts[rows], all_ends[rows]
-        opens, closes = window_starts[here], window_ends[here]
+        window_rows = windows_of[device]
+        start, end = all_starts[gap_rows], all_ends[gap_rows]
+        opens, closes = window_starts[window_rows], window_ends[window_rows]
+        # Each window has consecutive gaps: ``count`` of them from the ``first``.
         first = np.searchsorted(end, opens, side="right")
         count = np.maximum(np.searchsorted(start, closes, side="left") - first, 0)
         window = np.repeat(np.arange(len(opens)), count)
@@ -252,8 +253,8 @@ def within(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         parts.append(
             pl.DataFrame(
                 {
-                    "gap": rows[gap].astype(np.uint32),
-                    "window": here[window].astype(np.uint32),
+                    "gap": gap_rows[gap].astype(np.uint32),
+                    "window": window_rows[window].astype(np.uint32),
                     "time_ns": time,
                 }
             )

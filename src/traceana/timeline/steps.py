@@ -19,6 +19,7 @@ from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
+from traceana.table import COUNT, FLAG, MOMENT, NUMBER, TIME, Column, conformed
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
@@ -29,6 +30,29 @@ if TYPE_CHECKING:
 
 RUN_AHEAD: Final = "times of single steps not exact: the script did not wait for each step"
 
+COLUMNS: Final = (
+    Column("step", NUMBER, "its number"),
+    Column("process", NUMBER, "the process that marked it"),
+    Column("start_ns", MOMENT, "when it began", title="start (since first event)"),
+    Column(
+        "wall_ns",
+        TIME,
+        "the step's time: from the end of the step before on the device to its own, or from its "
+        "marker",
+    ),
+    Column("host_ns", TIME, "its marker: how long the host takes"),
+    Column("calls", COUNT, "number of pieces of work that the step launched, whenever they ran"),
+    Column("work_ns", TIME, "their summed durations"),
+    Column(
+        "busy_ns",
+        TIME,
+        "union of all work inside the step's window, added up over the devices that it used",
+    ),
+    Column("devices", COUNT, "number of these devices"),
+    Column("warm_up", FLAG, "whether it is left out as warm-up"),
+    Column("complete", FLAG, "false where work that it launched was not recorded"),
+    Column("measured", FLAG, "whether averages per step include it"),
+)
 _PROCESS: Final = ("rank", "process")
 _MARKER: Final = ("number", "start", "duration", *_PROCESS)
 
@@ -157,8 +181,12 @@ def measured_steps(trace: Trace) -> Measured:
     whole = numbers.filter(~pl.col("number").is_in(cut))
     # The iterations of a server have different requests: the long ones are not warm-up. Of steps
     # that did not wait only the sum is exact.
-    served, ahead = serves(trace), only_sums(trace)
-    skipped = 0 if served or ahead else _leading(whole["time_ns"])
+    served, ahead = is_server(trace), only_sums(trace)
+    skipped = 0
+    if not (served or ahead) and whole.height >= FEWEST_STEPS:
+        median = float(whole["time_ns"].median())  # type: ignore[arg-type]
+        slow = (whole["time_ns"] > WARM_UP_RATIO * median).to_list()
+        skipped = min(slow.index(False), whole.height // 2)
     kept = whole["number"][skipped:]
     warm_up = tuple(whole["number"].head(skipped))
     notes = [_note(whole["number"], skipped)]
@@ -181,23 +209,15 @@ def only_sums(trace: Trace) -> bool:
 
 
 @per_trace
-def serves(trace: Trace) -> bool:
+def is_server(trace: Trace) -> bool:
     """Return whether the steps of ``trace`` are the iterations of a server."""
     sources = trace.tables.steps["source"].unique().cast(pl.String).drop_nulls()
     return bool(len(sources)) and sources.str.ends_with(SOURCE).all()
 
 
 def step_processes(trace: Trace) -> int:
-    """Return how many processes mark steps; in containers, those of ranks have the same id."""
+    """Return how many processes mark steps; in containers, processes of ranks have equal ids."""
     return trace.tables.steps.select(_PROCESS).n_unique()
-
-
-def _leading(durations: pl.Series) -> int:
-    if len(durations) < FEWEST_STEPS:
-        return 0
-    median = float(durations.median())  # type: ignore[arg-type]
-    slow = (durations > WARM_UP_RATIO * median).to_list()
-    return int(min(slow.index(False), len(durations) // 2))
 
 
 def _note(numbers: pl.Series, skipped: int) -> str:
@@ -227,14 +247,9 @@ def span_of(numbers: list[int]) -> str:
 
 @per_trace
 def steps(trace: Trace) -> Result:
-    """Return one row per step of each process.
+    """Return one row per step of each process, with the columns :data:`COLUMNS`.
 
-    Columns: ``step`` (its number), ``process``, ``start_ns``, ``wall_ns`` (the step's time,
-    :func:`step_windows`), ``host_ns`` (its marker: how long the host takes), ``calls`` and
-    ``work_ns`` (number and summed durations of the work that the step launched, whenever it ran),
-    ``busy_ns`` (union of all work inside the step's window, added up over the devices that the
-    step used), ``devices`` (how many those are), ``warm_up``, ``complete`` (false where work that
-    it launched was not recorded), and ``measured`` (whether averages include it).
+    ``wall_ns`` is the length of :func:`step_windows`.
     """
     activities = work(trace, "step", *PER_DEVICE, "start", "duration")
     launched = (
@@ -271,17 +286,19 @@ def steps(trace: Trace) -> Result:
             pl.col("row").is_in(measured.rows).alias("measured"),
         )
     )
+    frame = conformed(frame, COLUMNS)
     if frame.is_empty():
         repeating = candidates(trace.tables.ranges)
         none = "no steps: the trace has no step markers"
-        return Result(frame, {}, (f"{none}; repeating ranges: {repeating}" if repeating else none,))
-    return Result(frame, {}, measured.notes)
+        note = f"{none}; repeating ranges: {repeating}" if repeating else none
+        return Result(frame, {}, (note,), COLUMNS)
+    return Result(frame, {}, measured.notes, COLUMNS)
 
 
 class StepTime(msgspec.Struct, frozen=True):
     """The time of the measured steps, of several processes the longest of each number.
 
-    ``each_ns`` are those of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` of the same steps.
+    ``each_ns`` are the times of ``steps`` (numbers), ``median_ns`` and ``mean_ns`` are over them.
     ``host_ns`` is the median time that the host takes for a step (its marker). ``on_gpu``: most
     steps end on the GPU after the host has queued them.
     """

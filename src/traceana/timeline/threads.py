@@ -1,7 +1,7 @@
 """Host threads: when each was active, what its calls waited for, and who passed work to whom.
 
-A call waits for device work where it synchronizes, copies pageable memory, or finds the launch
-queue full. A thread without operators and calls waits for the thread that was active last.
+A call waits for device work if it synchronizes, copies pageable memory, or finds the launch queue
+full. A thread without operators and calls waits for the thread that was active last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.distinct import Texts, Threads
+from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
 from traceana.enrich.ranges import ThreadRanges
@@ -24,7 +24,7 @@ from traceana.timeline.waits import (
     ANY,
     NO_WORK,
     STREAM_WAIT,
-    Ended,
+    WorkByEnd,
     WorkWaits,
     event_keys,
     keys_of,
@@ -48,174 +48,164 @@ _STREAM_SYNC: Final = "Stream Sync"
 _CONTEXT_SYNC: Final = "Context Sync"
 """The names that readers give to CUPTI's records of waits for a whole stream or context."""
 
-_MOST_QUEUES: Final = 64
-"""Streams of a process; with more, a call that waits for all has the recorded wait alone."""
+_MOST_STREAMS: Final = 64
+"""In a process with more streams a call that waits for all of them has its recorded wait alone."""
 
 _NO_TIMES: Final = np.zeros(0, dtype=np.int64)
 
 
 def active_spans(trace: Trace, op_key: Ints, call_key: Ints) -> dict[int, Intervals]:
-    """Return by thread when it was in an operator or a call; NONE: not on a thread."""
-    key = np.concatenate((op_key, call_key))
-    start, end = (
-        np.concatenate(both)
-        for both in zip(times(trace.tables.ops), times(trace.tables.calls), strict=True)
-    )
-    order = np.argsort(key, kind="stable")
-    keys = np.unique(key[key != NONE])
-    first = np.searchsorted(key[order], keys, side="left")
-    after = np.searchsorted(key[order], keys, side="right")
-    spans = {}
-    for thread, low, high in zip(keys.tolist(), first, after, strict=True):
-        rows = order[low:high]
-        spans[thread] = union(start[rows], end[rows])
-    return spans
+    """Return {thread: times in operators and calls}, without the events of thread NONE."""
+    op_start, op_end = times(trace.tables.ops)
+    call_start, call_end = times(trace.tables.calls)
+    start = np.concatenate((op_start, call_start))
+    end = np.concatenate((op_end, call_end))
+    # Counted from 1, because NONE is -1.
+    thread = np.concatenate((op_key, call_key)) + 1
+    return {number - 1: union(start[rows], end[rows]) for number, rows in rows_of(thread) if number}
 
 
 class WaitingCalls(msgspec.Struct, frozen=True):
-    """Calls that wait for device work: the row of each in ``calls``, and the work ``waited`` for (a
-    row of :class:`~traceana.timeline.waits.WorkWaits`), NONE where that had ended before.
+    """Calls that wait for device work.
 
-    ``also`` and ``launched`` are pairs of a position in ``call`` and work that had been launched
-    before on a stream that it waits for: it would have waited if that had ended later.
+    ``call`` is the row in ``calls``; ``waited`` the work that the call waited for (a row of
+    :class:`~traceana.timeline.waits.WorkWaits`), NONE if it had ended before the call. The pairs
+    ``pending`` (a position in ``call``) and ``pending_work`` are work launched before the call on a
+    stream that it waits for: the call would have waited for that work if it had ended later.
     """
 
     call: Ints
     waited: Ints
-    also: Ints
-    launched: Ints
+    pending: Ints
+    pending_work: Ints
 
 
 def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCalls:
-    """Return the calls of the threads ``call_key`` (NONE: not these) that wait for ``device``."""
+    """Return the calls that wait for ``device``, of the threads ``call_key`` (NONE: left out)."""
     names, (start, end) = Texts.of(trace.tables.calls["name"]), times(trace.tables.calls)
-    named = np.flatnonzero(names.matching(WAITING) & (call_key != NONE))
-    records = _wait_records(trace, device)
+    record_name = trace.tables.names["name"].gather(device.syncs["name_id"])
+    records = device.syncs.filter(
+        (record_name != STREAM_WAIT) & device.syncs["call"].is_not_null()
+    ).unique("call", keep="first", maintain_order=True)
     recorded = from_rows(records["call"])
+    records = records.with_columns(pl.Series("requested", start[recorded]))
     # A record has the stream and the context, besides the name of the call.
-    named = np.setdiff1d(named, recorded)
-    rows = np.concatenate((named, recorded))
-    begin = start[rows]
-    # A call that frees memory does not always wait, so that it tells nothing about the clocks.
-    of_event, of_stream, free = (
-        names.matching(name)[rows] for name in (EVENT_CALL, STREAM_CALL, _FREE)
+    by_name = np.flatnonzero(names.matching(WAITING) & (call_key != NONE))
+    unrecorded = np.setdiff1d(by_name, recorded)
+    calls = np.concatenate((unrecorded, recorded))
+    begin = start[calls]
+    for_event, for_stream, frees = (
+        names.matching(name)[calls] for name in (EVENT_CALL, STREAM_CALL, _FREE)
     )
-    of = np.full(len(rows), ANY, dtype=np.int64)
-    kind = trace.tables.names["name"].gather(records["name_id"])
-    on_stream = (kind == _STREAM_SYNC).to_numpy()
-    stream_keys = keys_of(records, device.streams, "context", "stream")
-    of[len(named) :][on_stream] = stream_keys[on_stream]
-    until = end[rows] + _clock_error(device, begin, end[rows], of, of_event | of_stream | free)
-    every = Ended.of(np.zeros_like(device.end), device.end, device.launched)
-    work = every.last_launched(np.zeros_like(rows), begin, until, begin)
+
+    record_name = trace.tables.names["name"].gather(records["name_id"])
+    any_key = np.full(len(unrecorded), ANY, dtype=np.int64)
+
+    def recorded_key(name: str, keys: pl.DataFrame, *columns: str) -> Ints:
+        """Return the key of the stream or context in each call's record of that ``name``."""
+        named = (record_name == name).to_numpy()
+        return np.append(any_key, np.where(named, keys_of(records, keys, *columns), ANY))
+
+    stream = recorded_key(_STREAM_SYNC, device.streams, "context", "stream")
+    context = recorded_key(_CONTEXT_SYNC, device.contexts, "context")
+
+    # A call that frees memory does not always wait, so it does not show the error of the clocks.
+    for_all = (stream == ANY) & ~(for_event | for_stream | frees)
+    until = end[calls] + _clock_error(device, begin, end[calls], stream, for_all)
+    all_work = WorkByEnd.of(np.zeros_like(device.end), device.end, device.launched)
+    waited = all_work.last_launched(np.zeros_like(calls), begin, until, begin)
     # Streams by device: contexts of several devices can have equal numbers, or null.
-    devices = device.streams.select(pl.struct("device", "context").rank("dense"))
-    of_device = devices.to_series().cast(pl.Int64).to_numpy()[device.stream]
-    for queues, meant in ((device.stream, of_stream), (of_device, ~of_event & ~of_stream)):
-        some = np.flatnonzero(meant)
-        work[some] = _emptied(device, queues, begin[some], until[some])
-    by_stream, by_context = (
-        Ended.of(keys, device.end, device.launched) for keys in (device.stream, device.context)
-    )
-    on_context = np.full(len(rows), ANY, dtype=np.int64)
-    in_context = (kind == _CONTEXT_SYNC).to_numpy()
-    context_keys = keys_of(records, device.contexts, "context")
-    on_context[len(named) :][in_context] = context_keys[in_context]
-    for index, keys in ((by_stream, of), (by_context, on_context)):
-        narrower = index.last_launched(np.maximum(keys, 0), begin, until, begin)
-        work = np.select([keys == ANY, keys == NO_WORK], [work, NONE], narrower)
-    event = np.full(len(rows), ANY, dtype=np.int64)
-    on = event_keys(records, device.streams, "context", "stream")
-    event[len(named) :] = recorded_work(trace, records, on, device.stream, device.launched)
-    ended = take(device.end, np.maximum(event, NONE))
-    in_time = (event >= 0) & (ended > begin) & (ended <= until)
-    work = np.select([event == ANY, in_time], [work, event], NONE)
-    for launching, awaited in (_blocking_copies(trace, device), _full_queue(trace, device)):
-        rows, work = np.concatenate((rows, launching)), np.concatenate((work, awaited))
-        of = np.concatenate((of, np.full(len(launching), NO_WORK)))
-    known = call_key[rows] != NONE if len(rows) else np.zeros(0, dtype=np.bool_)
-    rows, work, of = rows[known], work[known], of[known]
-    return WaitingCalls(rows, work, *_launched_before(trace, device, rows, of))
+    devices = device.streams.select(pl.struct("device", "context").rank("dense")).to_series()
+    device_of_work = devices.cast(pl.Int64).to_numpy()[device.stream]
+    for queue, rows in (
+        (device.stream, np.flatnonzero(for_stream)),
+        (device_of_work, np.flatnonzero(~for_event & ~for_stream)),
+    ):
+        waited[rows] = _work_that_emptied(device, queue, begin[rows], until[rows])
+    for key_of_work, key in ((device.stream, stream), (device.context, context)):
+        work_by_key = WorkByEnd.of(key_of_work, device.end, device.launched)
+        last_of_key = work_by_key.last_launched(np.maximum(key, 0), begin, until, begin)
+        waited = np.select([key == ANY, key == NO_WORK], [waited, NONE], last_of_key)
+    event_stream = event_keys(records, device.streams, "context", "stream")
+    before_event = recorded_work(trace, records, event_stream, device.stream, device.launched)
+    before_event = np.append(any_key, before_event)
+    ended = take(device.end, np.maximum(before_event, NONE))
+    in_call = (before_event >= 0) & (ended > begin) & (ended <= until)
+    waited = np.select([before_event == ANY, in_call], [waited, before_event], NONE)
+
+    for launches, work in (_blocking_copies(trace, device), _full_queue(trace, device)):
+        calls, waited = np.append(calls, launches), np.append(waited, work)
+        stream = np.append(stream, np.full(len(launches), NO_WORK))
+    on_thread = call_key[calls] != NONE
+    calls, waited, stream = calls[on_thread], waited[on_thread], stream[on_thread]
+    return WaitingCalls(calls, waited, *_pending_work(trace, device, calls, stream))
 
 
-def _clock_error(device: WorkWaits, begin: Ints, end: Ints, of: Ints, narrower: Flags) -> int:
+def _clock_error(device: WorkWaits, begin: Ints, end: Ints, stream: Ints, for_all: Flags) -> int:
     """Return by how much a wait seems to end before the work that it waits for (ns).
 
-    The host and the device have clocks of their own. Calls that wait for all work, or for a known
-    stream, cannot return before its last work has ended.
+    The host and the device have clocks of their own. Calls that wait ``for_all`` work, or for a
+    recorded ``stream``, cannot return before its last work has ended.
     """
     order = np.argsort(device.launched, kind="stable")
-    error = 0
-    asked = [(np.flatnonzero(~narrower & (of == ANY)), order)]
-    asked += [
-        (np.flatnonzero(of == stream), order[device.stream[order] == stream])
-        for stream in np.unique(of[of >= 0]).tolist()
+    waits = [(np.flatnonzero(for_all), order)]
+    waits += [
+        (np.flatnonzero(stream == key), order[device.stream[order] == key])
+        for key in np.unique(stream[stream >= 0]).tolist()
     ]
-    for calls, work in asked:
+    error = 0
+    for calls, work in waits:
         if not len(work):
             continue
-        latest = np.maximum.accumulate(device.end[work])
+        latest_end = np.maximum.accumulate(device.end[work])
         last = np.searchsorted(device.launched[work], begin[calls], side="left") - 1
-        late = np.where(last >= 0, latest[last] - end[calls], 0)
+        late = np.where(last >= 0, latest_end[last] - end[calls], 0)
         late = late[(late > 0) & (late <= LONGEST_CLOCK_ERROR_NS)]
         error = max(error, int(late.max(initial=0)))
     return error
 
 
-def _wait_records(trace: Trace, device: WorkWaits) -> pl.DataFrame:
-    """Return the records of the host's waits, one per call, with ``requested``, its start."""
-    syncs = device.syncs
-    names = trace.tables.names["name"].gather(syncs["name_id"])
-    records = syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
-        "call", keep="first", maintain_order=True
-    )
-    return records.with_columns(
-        trace.tables.calls["start"].gather(records["call"]).alias("requested")
-    )
-
-
-def _emptied(device: WorkWaits, key: Ints, begin: Ints, end: Ints) -> Ints:
-    """Return the work that emptied a queue (``key`` of each piece) between ``begin`` and ``end``.
+def _work_that_emptied(device: WorkWaits, queue: Ints, begin: Ints, end: Ints) -> Ints:
+    """Return the work that emptied a queue (``queue`` of each work) from ``begin`` to ``end``.
 
     It is the last to end of the work launched there before ``begin``. Of several queues the last
-    one counts; NONE where all queues still had work.
+    one counts; NONE if all queues still had work.
     """
-    found = np.full(len(begin), NONE, dtype=np.int64)
-    order = np.lexsort((device.launched, key))
-    edges = np.searchsorted(key[order], np.append(np.unique(key), key.max(initial=0) + 1))
-    for low, high in itertools.pairwise(edges.tolist()):
-        rows = order[low:high]
-        position = np.searchsorted(device.launched[rows], begin, side="left") - 1
+    emptied_by = np.full(len(begin), NONE, dtype=np.int64)
+    order = np.lexsort((device.launched, queue))
+    bounds = np.searchsorted(queue[order], np.append(np.unique(queue), queue.max(initial=0) + 1))
+    for low, high in itertools.pairwise(bounds.tolist()):
+        work = order[low:high]
+        position = np.searchsorted(device.launched[work], begin, side="left") - 1
         # Rows are in the order of their ends: the greatest so far ends last.
-        last = take(np.maximum.accumulate(rows), np.maximum(position, NONE))
+        last = take(np.maximum.accumulate(work), np.maximum(position, NONE))
         ended = take(device.end, last)
         empty = (last != NONE) & (ended > begin) & (ended <= end)
-        found = np.where(empty, np.maximum(found, last), found)
-    return found
+        emptied_by = np.where(empty, np.maximum(emptied_by, last), emptied_by)
+    return emptied_by
 
 
 def _blocking_copies(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     """Return the calls that wait for the work that they launch, and the work that they wait for.
 
-    It is that work itself, if it ended in the call. A call that copies pageable memory returns when
-    the last part of it is staged: the copy runs for most of its time in the call, and ends shortly
-    after it. Else the call waited for the work before.
+    A call waits for its own work if that ended in the call. A call that copies pageable memory
+    returns when the last part of it is staged: the copy runs for most of its time in the call, and
+    ends shortly after it. Else the call waited for the work before.
     """
     work = np.flatnonzero(device.blocking)
     call = device.call[work]
     begin, end = (time[call] for time in times(trace.tables.calls))
-    paced = 2 * (np.minimum(device.end[work], end) - device.start[work]) > (
-        device.end[work] - device.start[work]
-    )
+    work_start, work_end = device.start[work], device.end[work]
+    mostly_inside = 2 * (np.minimum(work_end, end) - work_start) > work_end - work_start
     before = device.before[work]
-    ended = take(device.end, before)
-    waited = (device.start[work] < end) & (ended > begin) & (ended <= end) & (before != NONE)
-    found = np.where((device.end[work] <= end) | paced, work, np.where(waited, before, NONE))
-    call, found = call[found != NONE], found[found != NONE]
-    # Of a copy in parts the call waits for the last.
-    order = np.lexsort((device.end[found], call))
+    before_end = take(device.end, before)
+    for_before = (before != NONE) & (before_end > begin) & (before_end <= end) & (work_start < end)
+    waited = np.where((work_end <= end) | mostly_inside, work, np.where(for_before, before, NONE))
+    call, waited = call[waited != NONE], waited[waited != NONE]
+    # The call waits for the last part of a copy.
+    order = np.lexsort((device.end[waited], call))
     last = np.append(np.diff(call[order]) != 0, True)[: len(call)]
-    return call[order][last], found[order][last]
+    return call[order][last], waited[order][last]
 
 
 def _full_queue(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
@@ -225,63 +215,63 @@ def _full_queue(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     The driver queues about 1,024 launches of a stream; further calls block. Such a call takes much
     longer than others of its name, while many launches have no work yet.
     """
-    rows = np.flatnonzero((device.call != NONE) & ~device.blocking)
-    call, first = np.unique(device.call[rows], return_index=True)
-    stream = device.stream[rows[first]]
+    launched_work = np.flatnonzero((device.call != NONE) & ~device.blocking)
+    call, first = np.unique(device.call[launched_work], return_index=True)
+    stream = device.stream[launched_work[first]]
     begin, end = (time[call] for time in times(trace.tables.calls))
     queued = np.zeros(len(call), dtype=np.int64)
-    awaited = np.full(len(call), NONE, dtype=np.int64)
-    for one in np.unique(stream).tolist():
-        here = np.flatnonzero(stream == one)
-        own = np.flatnonzero(device.stream == one)
-        if len(own) <= FULL_QUEUE:
+    last_work = np.full(len(call), NONE, dtype=np.int64)
+    for key in np.unique(stream).tolist():
+        work = np.flatnonzero(device.stream == key)
+        if len(work) <= FULL_QUEUE:
             continue
-        launched, ended = np.sort(device.launched[own]), device.end[own]
-        queued[here] = np.searchsorted(launched, begin[here]) - np.searchsorted(ended, begin[here])
-        last = np.searchsorted(ended, end[here], side="right") - 1
-        awaited[here] = np.where(last >= 0, own[last], NONE)
-    if not (queued > FULL_QUEUE).any():
+        calls = np.flatnonzero(stream == key)
+        launched, ended = np.sort(device.launched[work]), device.end[work]
+        launches_before = np.searchsorted(launched, begin[calls])
+        queued[calls] = launches_before - np.searchsorted(ended, begin[calls])
+        last = np.searchsorted(ended, end[calls], side="right") - 1
+        last_work[calls] = np.where(last >= 0, work[last], NONE)
+    full = queued > FULL_QUEUE
+    if not full.any():
         return _NO_TIMES, _NO_TIMES
-    took = pl.DataFrame({"name": trace.tables.calls["name"].gather(call), "ns": end - begin})
-    usual = took.select(pl.col("ns").median().over("name")).to_series().to_numpy()
-    blocked = (queued > FULL_QUEUE) & (end - begin > LONG_LAUNCH * usual)
-    blocked &= take(device.end, awaited) > begin
-    return call[blocked], awaited[blocked]
+    durations = pl.DataFrame({"name": trace.tables.calls["name"].gather(call), "ns": end - begin})
+    usual = durations.select(pl.col("ns").median().over("name")).to_series().to_numpy()
+    blocked = full & (end - begin > LONG_LAUNCH * usual) & (take(device.end, last_work) > begin)
+    return call[blocked], last_work[blocked]
 
 
-def _launched_before(trace: Trace, device: WorkWaits, call: Ints, of: Ints) -> tuple[Ints, Ints]:
+def _pending_work(trace: Trace, device: WorkWaits, call: Ints, stream: Ints) -> tuple[Ints, Ints]:
     """Return pairs of a position in ``call`` and the last work of a stream that it waits for.
 
-    ``of`` is the stream that a call waits for, ANY where no record names it.
+    ``stream`` is the one that a call waits for, ANY if no record names it.
     """
     begin, end = (time[call] for time in times(trace.tables.calls))
-    streams = np.unique(device.stream)
-    if len(streams) > _MOST_QUEUES:
-        streams = streams[:0]
+    keys = np.unique(device.stream)
+    if len(keys) > _MOST_STREAMS:
+        keys = keys[:0]
     names = Texts.of(trace.tables.calls["name"].gather(call))
-    of_all = names.matching(WAITING) & ~names.matching(EVENT_CALL) & (of == ANY)
-    if len(streams) > 1:
-        of_all &= ~names.matching(STREAM_CALL)
-    pairs: list[tuple[Ints, Ints]] = [(_NO_TIMES, _NO_TIMES)]
-    for stream in streams.tolist():
-        rows = np.flatnonzero(device.stream == stream)
-        rows = rows[np.argsort(device.launched[rows], kind="stable")]
-        position = np.searchsorted(device.launched[rows], begin, side="left") - 1
-        last = rows[np.maximum(position, 0)]
-        own = np.flatnonzero(
-            (of_all | (of == stream)) & (position >= 0) & (device.end[last] <= end)
-        )
-        pairs.append((own, last[own]))
-    also, work = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    return also, work
+    for_all = names.matching(WAITING) & ~names.matching(EVENT_CALL) & (stream == ANY)
+    if len(keys) > 1:
+        for_all &= ~names.matching(STREAM_CALL)
+    positions, works = [_NO_TIMES], [_NO_TIMES]
+    for key in keys.tolist():
+        work = np.flatnonzero(device.stream == key)
+        work = work[np.argsort(device.launched[work], kind="stable")]
+        last = np.searchsorted(device.launched[work], begin, side="left") - 1
+        last_work = work[np.maximum(last, 0)]
+        ended = (last >= 0) & (device.end[last_work] <= end)
+        waiting = np.flatnonzero((for_all | (stream == key)) & ended)
+        positions.append(waiting)
+        works.append(last_work[waiting])
+    return np.concatenate(positions), np.concatenate(works)
 
 
 class Handovers(msgspec.Struct, frozen=True):
-    """Idle times of a thread, ``begin`` to ``end``, in which activity of another thread ended last:
-    that thread, and when (``handed``).
+    """Waits of idle threads for other threads.
 
-    After a CPU-bound range a thread would have waited for activity that had ended before: there
-    ``handed`` is before ``begin``.
+    ``thread`` was idle from ``begin`` to ``end``; meanwhile the activity of thread ``other`` ended
+    last, at ``handed``. After a CPU-bound range a thread would have waited for activity that had
+    ended before: there ``handed`` is before ``begin``.
     """
 
     thread: Ints
@@ -299,54 +289,68 @@ def handovers(
     marking: Ints,
     marked: Ints,
 ) -> Handovers:
-    """Return the handovers between the threads of ``spans``.
+    """Return the waits between the threads of ``spans``, {thread: times in operators and calls}.
 
     Work is passed on by the threads ``partners``, and at a step's begin and end (``marked``) by the
-    thread that marks it (``marking``): the threads of TensorFlow and XLA compute while that has
-    neither operators nor calls. ``range_key`` are the threads of the trace's ranges; where it is
-    empty, ranges do not matter.
+    thread that marks it (``marking``): the threads of TensorFlow and XLA compute while that thread
+    has neither operators nor calls. ``range_key`` are the threads of the trace's ranges; if it is
+    empty, CPU-bound ranges are not searched.
     """
-    parts = [(thread, spans[thread][1]) for thread in partners.tolist() if thread in spans]
-    active, busy = dict(spans), {}
-    for thread in np.unique(marking).tolist():
-        if len(range_key):
-            others = [ends for one, ends in parts if one != thread]
-            passed_on = np.sort(np.concatenate([_NO_TIMES, *others]))
-            own = active.get(thread, (_NO_TIMES, _NO_TIMES))
-            begins, ends = cpu_bound_ranges(trace, range_key, thread, own, passed_on)
-            busy[thread] = ends
-            both = np.append(own[0], begins), np.append(own[1], ends)
-            active[thread] = union(*both)
+    ended_by = [(thread, spans[thread][1]) for thread in partners.tolist() if thread in spans]
+    partner_ends = dict(ended_by)
+    active, cpu_bound_ends = dict(spans), {}
+    steps = trace.tables.steps.select("start", "duration")
     for thread in np.unique(marking).tolist():
         begins, ends = active.get(thread, (_NO_TIMES, _NO_TIMES))
-        times = np.unique(marked[marking == thread])
-        before = np.searchsorted(begins, times, side="right") - 1
-        idle = (before < 0) | (np.append(ends, [0])[before] < times)
-        times = times[idle]
-        active[thread] = np.sort(np.append(begins, times)), np.sort(np.append(ends, times))
-        parts.append((thread, times))
-    ended = np.concatenate([_NO_TIMES, *(ends for _, ends in parts)])
-    whose = np.concatenate([_NO_TIMES, *(np.full(len(ends), one) for one, ends in parts)])
+        if len(range_key):
+            ends_of_others = [ended for other, ended in partner_ends.items() if other != thread]
+            bound = cpu_bound_ranges(
+                trace.tables.ranges[np.flatnonzero(range_key == thread)],
+                steps,
+                pl.DataFrame({"work_end": np.sort(np.concatenate([_NO_TIMES, *ends_of_others]))}),
+                pl.DataFrame({"call_start": begins, "call_end": ends}),
+            )
+            bound_begins, bound_ends = bound["start"].to_numpy(), bound["end"].to_numpy()
+            begins, ends = union(np.append(begins, bound_begins), np.append(ends, bound_ends))
+            cpu_bound_ends[thread] = bound_ends
+        # A marker counts as activity of no duration, unless its thread is active then.
+        marks = np.unique(marked[marking == thread])
+        before = np.searchsorted(begins, marks, side="right") - 1
+        marks = marks[(before < 0) | (np.append(ends, [0])[before] < marks)]
+        active[thread] = np.sort(np.append(begins, marks)), np.sort(np.append(ends, marks))
+        ended_by.append((thread, marks))
+
+    ended = np.concatenate([_NO_TIMES, *(ends for _, ends in ended_by)])
+    ended_thread = np.repeat(
+        np.array([thread for thread, _ in ended_by], dtype=np.int64),
+        [len(ends) for _, ends in ended_by],
+    )
     order = np.argsort(ended, kind="stable")
-    ended, whose = ended[order], whose[order]
-    found = [Handovers(*(_NO_TIMES,) * 5)]
-    for thread, (resumed, ends) in active.items() if len(ended) else ():
-        # Before its first activity a thread waited since ever.
-        idle_since = np.append(resumed[:1], ends[:-1])
-        of_others = np.flatnonzero(whose != thread)
-        last = np.searchsorted(ended[of_others], resumed, side="left") - 1
-        other = last >= 0
-        last = of_others[last[other]]
-        first = np.flatnonzero(other) == 0
-        after_busy = np.isin(idle_since[other], busy.get(thread, _NO_TIMES))
-        waited = first | after_busy | (ended[last] > idle_since[other])
-        other[other], last = waited, last[waited]
-        whom = np.full(len(last), thread)
-        found.append(Handovers(whom, idle_since[other], resumed[other], whose[last], ended[last]))
+    ended, ended_thread = ended[order], ended_thread[order]
+    waits = [Handovers(*(_NO_TIMES,) * 5)]
+    for thread, (begins, ends) in active.items() if len(ended) else ():
+        # Before its first activity a thread is idle without a begin.
+        idle_since = np.append(begins[:1], ends[:-1])
+        others = np.flatnonzero(ended_thread != thread)
+        last = np.searchsorted(ended[others], begins, side="left") - 1
+        rows = np.flatnonzero(last >= 0)
+        last = others[last[rows]]
+        after_cpu_bound = np.isin(idle_since[rows], cpu_bound_ends.get(thread, _NO_TIMES))
+        waited = (rows == 0) | after_cpu_bound | (ended[last] > idle_since[rows])
+        rows, last = rows[waited], last[waited]
+        waits.append(
+            Handovers(
+                np.full(len(rows), thread),
+                idle_since[rows],
+                begins[rows],
+                ended_thread[last],
+                ended[last],
+            )
+        )
+    fields = Handovers.__struct_fields__
     return Handovers(
-        *(np.concatenate([getattr(one, name) for one in found])
-          for name in Handovers.__struct_fields__)
-    )  # fmt: skip
+        *(np.concatenate([getattr(wait, field) for wait in waits]) for field in fields)
+    )
 
 
 _FEWEST_RANGES: Final = 3
@@ -354,88 +358,98 @@ _FEWEST_RANGES: Final = 3
 
 
 def cpu_bound_ranges(
-    trace: Trace, key: Ints, thread: int, active: Intervals, others: Ints
-) -> Intervals:
-    """Return start and end of the CPU-bound ranges of ``thread``, by their start.
+    ranges: pl.DataFrame, steps: pl.DataFrame, work_ends: pl.DataFrame, calls: pl.DataFrame
+) -> pl.DataFrame:
+    """Return ``start`` and ``end`` of one thread's CPU-bound ranges, sorted by start.
 
     In such a range the thread works in code that no profiler records; in others it waits until
-    another thread ends its work (``others``, in order). Repetition tells them apart: own work takes
-    the same time each time, a wait ends a constant time after the other thread's work. ``key`` are
-    the threads of the annotations, ``active`` the operators and calls of ``thread``. Markers of
-    steps are around all that a thread does and do not count.
+    another thread ends its work. Repetition tells them apart: work takes the same time each time, a
+    wait ends a constant time after the other thread's work.
+
+    ``ranges``: text, kind, start, duration of the thread's annotations.
+    ``steps``: start, duration; their markers are around all that a thread does and do not count.
+    ``work_ends``: work_end, sorted: when other threads ended their work.
+    ``calls``: call_start, call_end of the thread's operators and calls, disjoint and sorted.
     """
-    own = np.flatnonzero(key == thread)
-    if not len(own) or not len(others):
-        return _NO_TIMES, _NO_TIMES
-    ranges = trace.tables.ranges[own].select("text", "kind", "start", "duration")
-    start, end = times(ranges)
-    handed = others[np.searchsorted(others, end, side="left") - 1]
-    last = np.searchsorted(active[0], end, side="left") - 1
-    active_until = np.where(last < 0, np.iinfo(np.int64).min, np.append(active[1], 0)[last])
-    steps = trace.tables.steps.select(
-        "start", "duration", pl.lit(value=True).alias("marks")
-    ).unique()
-    marks = ranges.join(steps, on=["start", "duration"], how="left", maintain_order="left")["marks"]
-    # Another thread ended inside the range, and this one did nothing recorded since.
-    idle = (handed > start) & (handed < end) & (handed > active_until) & marks.is_null().to_numpy()
-    rows = np.flatnonzero(idle)
-    of_thread = np.zeros(len(own), dtype=np.int64)
-    inner = ThreadRanges.of(ranges, of_thread).innermost(of_thread[rows], handed[rows]) == rows
-    rows = rows[inner]
+    if ranges.is_empty():
+        return ranges.select("start", end="start")
+    duration = pl.col("end") - pl.col("start")
+    lag = pl.col("end") - pl.col("work_end")
 
-    def spread(column: str) -> pl.Expr:
-        return (pl.col(column) - pl.col(column).median()).abs().median().over("text")
+    def spread(value: pl.Expr) -> pl.Expr:
+        return (value - value.median()).abs().median().over("text")
 
-    bound = (
-        pl.DataFrame(
-            {
-                "row": rows,
-                "text": ranges["text"].gather(rows),
-                "duration": (end - start)[rows],
-                "lag": (end - handed)[rows],
-            }
+    waits = (
+        ranges.select("text", "start", end=pl.col("start") + pl.col("duration"))
+        .with_row_index("row")
+        .join(
+            steps.select("start", end=pl.col("start") + pl.col("duration")),
+            on=["start", "end"],
+            how="anti",
         )
+        .sort("end")
+        .join_asof(
+            work_ends,
+            left_on="end",
+            right_on="work_end",
+            allow_exact_matches=False,
+            coalesce=False,
+        )
+        .join_asof(calls, left_on="end", right_on="call_start", allow_exact_matches=False)
+        # Another thread ended inside the range, and this one did nothing recorded since.
+        .filter(pl.col("work_end") > pl.max_horizontal("start", "call_end"))
+    )
+    thread = np.zeros(ranges.height, dtype=np.int64)
+    innermost = ThreadRanges.of(ranges, thread).innermost(
+        thread[: waits.height], waits["work_end"].to_numpy()
+    )
+    return (
+        waits.filter(pl.col("row") == pl.Series(innermost))
         .filter(
             pl.len().over("text") >= _FEWEST_RANGES,
-            spread("duration") * BUSY_ANNOTATION < spread("lag"),
-        )["row"]
-        .to_numpy()
+            spread(duration) * BUSY_ANNOTATION < spread(lag),
+        )
+        .sort("start", "row")
+        .select("start", "end")
     )
-    bound = bound[np.argsort(start[bound], kind="stable")]
-    return start[bound], end[bound]
 
 
 def cut(
     key: Ints, begin: Ints, end: Ints, whole: Flags, nests: Sequence[Nesting]
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the pieces of intervals of threads: the interval of each, its begin and end.
+    """Return the pieces of intervals of threads: the interval of each piece, its begin and end.
 
     An interval is cut wherever an interval of ``nests`` begins or ends on its thread (``key``),
     unless it stays ``whole``. The pieces of an interval are in order, without gaps.
     """
-    of = np.unique(key)
-    here = [np.isin(nest.key, of) for nest in nests]
-    mark_key = np.concatenate([np.repeat(n.key[h], 2) for n, h in zip(nests, here, strict=True)])
-    mark = np.concatenate(
-        [np.stack((n.start[h], n.end[h]), axis=1).ravel() for n, h in zip(nests, here, strict=True)]
-    )
+    threads = np.unique(key)
+    bound_keys, bound_times = [], []
+    for nesting in nests:
+        rows = np.isin(nesting.key, threads)
+        bound_keys.append(np.repeat(nesting.key[rows], 2))
+        bound_times.append(np.stack((nesting.start[rows], nesting.end[rows]), axis=1).ravel())
+    bound_time = np.concatenate(bound_times)
     # Times are replaced by their ranks, so that threads can be concatenated.
-    times = _distinct(np.sort(np.concatenate((mark, begin, end))))
-    of_mark, of_begin, of_end = (np.searchsorted(times, part) for part in (mark, begin, end))
-    width = len(times)
-    marks = _distinct(np.sort(mark_key * width + of_mark))
-    first = np.searchsorted(marks, key * width + of_begin, side="right")
-    after = np.searchsorted(marks, key * width + of_end, side="left")
-    inside = np.where(whole, 0, np.maximum(after - first, 0))
-    interval = np.repeat(np.arange(len(key)), inside + 1)
-    piece = np.arange(len(interval)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
-    at = first[interval] + piece
-    mark_time = np.append(times[marks % width], 0) if len(marks) else np.zeros(1, dtype=np.int64)
-    from_mark, to_mark = piece > 0, piece < inside[interval]
+    ranked = _distinct(np.sort(np.concatenate((bound_time, begin, end))))
+    bound_rank, begin_rank, end_rank = (
+        np.searchsorted(ranked, part) for part in (bound_time, begin, end)
+    )
+    width = len(ranked)
+    bounds = _distinct(np.sort(np.concatenate(bound_keys) * width + bound_rank))
+    first = np.searchsorted(bounds, key * width + begin_rank, side="right")
+    after = np.searchsorted(bounds, key * width + end_rank, side="left")
+    bounds_inside = np.where(whole, 0, np.maximum(after - first, 0))
+
+    pieces = bounds_inside + 1
+    interval = np.repeat(np.arange(len(key)), pieces)
+    piece = np.arange(len(interval)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    next_bound = first[interval] + piece
+    time = np.append(ranked[bounds % width], 0) if len(bounds) else np.zeros(1, dtype=np.int64)
+    at_bound, to_bound = piece > 0, piece < bounds_inside[interval]
     return (
         interval,
-        np.where(from_mark, mark_time[np.where(from_mark, at - 1, 0)], begin[interval]),
-        np.where(to_mark, mark_time[np.where(to_mark, at, 0)], end[interval]),
+        np.where(at_bound, time[np.where(at_bound, next_bound - 1, 0)], begin[interval]),
+        np.where(to_bound, time[np.where(to_bound, next_bound, 0)], end[interval]),
     )
 
 
@@ -447,8 +461,8 @@ def _distinct(ordered: Ints) -> Ints:
 class HostTime(msgspec.Struct, frozen=True):
     """Pieces of intervals of threads, in order, without gaps.
 
-    ``interval`` is the number of the interval of each piece; ``call``, ``op`` and ``range`` are the
-    rows of the innermost one around it, or -1.
+    ``interval`` is the number of the interval; ``call``, ``op`` and ``range`` are the rows of the
+    innermost one around the piece, or NONE.
     """
 
     interval: Ints
@@ -471,20 +485,31 @@ class HostTime(msgspec.Struct, frozen=True):
     ) -> HostTime:
         """Return the pieces of the threads ``key``, each from ``begin`` to ``end``.
 
-        Those of ``whole`` intervals are not cut. O(n log n) of what is between the first begin and
-        the last end.
+        Intervals of ``whole`` are not cut. O(n log n) of the events between the first begin and the
+        last end.
         """
-        near = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
-        frames = ((trace.tables.ops, threads.ops), (trace.tables.calls, threads.calls))
-        (op_rows, ops), (call_rows, calls) = (_nested(*frame, near) for frame in frames)
-        range_rows = _rows(trace.tables.ranges, near)
-        ranges = ThreadRanges.of(trace.tables.ranges[range_rows], threads.ranges[range_rows])
+        first, last = (int(begin.min()), int(end.max())) if len(key) else (0, 0)
+
+        def overlapping(table: pl.DataFrame) -> Ints:
+            start, end = times(table)
+            return np.flatnonzero((start <= last) & (end >= first))
+
+        def nested(table: pl.DataFrame, rows: Ints, thread: Ints) -> Nesting:
+            start, duration = (table[name].to_numpy()[rows] for name in ("start", "duration"))
+            return Nesting.of(thread[rows], start, duration)
+
+        tables = trace.tables
+        op_rows, call_rows = overlapping(tables.ops), overlapping(tables.calls)
+        range_rows = overlapping(tables.ranges)
+        ops = nested(tables.ops, op_rows, threads.ops)
+        calls = nested(tables.calls, call_rows, threads.calls)
+        ranges = ThreadRanges.of(tables.ranges[range_rows], threads.ranges[range_rows])
         if whole is None:
             whole = np.zeros(len(key), dtype=np.bool_)
-        of, since, until = cut(key, begin, end, whole, [ops, calls, ranges.nesting])
-        thread = key[of]
+        interval, since, until = cut(key, begin, end, whole, [ops, calls, ranges.nesting])
+        thread = key[interval]
         return cls(
-            of,
+            interval,
             thread,
             since,
             until,
@@ -494,40 +519,28 @@ class HostTime(msgspec.Struct, frozen=True):
         )
 
     def lengths(self, thread: Ints, begin: Ints, end: Ints, factors: Floats) -> Ints:
-        """Return how long each thread takes from ``begin`` to ``end``, if each piece takes as many
-        times as long as its factor.
+        """Return how long each thread takes from ``begin`` to ``end`` if the durations of its
+        pieces are multiplied by ``factors``.
 
         Time outside the pieces stays; with factors of 1 the result is ``end - begin`` exactly.
         """
-        own, asked = len(self.thread), len(thread)
-        changed = factors != 1
-        if not asked or not changed.any():
+        queries = len(thread)
+        if not queries or not (factors != 1).any():
             return end - begin
-        both, at = np.concatenate((thread, thread)), np.concatenate((begin, end))
-        place, wanted = np.split(
-            timeline(np.concatenate((self.thread, both)), np.concatenate((self.begin, at)))[0],
-            [own],
+        query_thread, query_time = np.append(thread, thread), np.append(begin, end)
+        (position,) = timeline(
+            np.append(self.thread, query_thread), np.append(self.begin, query_time)
         )
-        rows = np.searchsorted(place, wanted, side="right") - 1
-        # A moment before the pieces of its thread follows those of another one.
-        inside = (rows != NONE) & (self.thread[rows] == both)
-        less = (self.end - self.begin) * (1 - factors)
-        before = np.cumsum(less) - less
-        into = (np.minimum(at, self.end[rows]) - self.begin[rows]) * (1 - factors[rows])
-        first = np.searchsorted(self.thread, both, side="left")
-        base = before[np.minimum(first, own - 1)]
-        saved = np.where(inside, before[rows] + into - base, 0.0)
-        less_time: Ints = np.rint(saved[asked:] - saved[:asked]).astype(np.int64)
-        return end - begin - less_time
-
-
-def _nested(frame: pl.DataFrame, key: Ints, near: tuple[int, int]) -> tuple[Ints, Nesting]:
-    """Return the nested rows of ``frame`` that overlap the time ``near``, after their numbers."""
-    rows = _rows(frame, near)
-    start, duration = (frame[name].to_numpy()[rows] for name in ("start", "duration"))
-    return rows, Nesting.of(key[rows], start, duration)
-
-
-def _rows(frame: pl.DataFrame, near: tuple[int, int]) -> Ints:
-    start, end = times(frame)
-    return np.flatnonzero((start <= near[1]) & (end >= near[0]))
+        piece_position, query_position = np.split(position, [len(self.thread)])
+        piece = np.searchsorted(piece_position, query_position, side="right") - 1
+        # A moment before the pieces of its thread follows the pieces of another thread.
+        inside = (piece != NONE) & (self.thread[piece] == query_thread)
+        saved_in_piece = (self.end - self.begin) * (1 - factors)
+        saved_before = np.cumsum(saved_in_piece) - saved_in_piece
+        elapsed = np.minimum(query_time, self.end[piece]) - self.begin[piece]
+        first = np.searchsorted(self.thread, query_thread, side="left")
+        before_thread = saved_before[np.minimum(first, len(self.thread) - 1)]
+        saved = saved_before[piece] + elapsed * (1 - factors[piece]) - before_thread
+        saved = np.where(inside, saved, 0.0)
+        saved_between: Ints = np.rint(saved[queries:] - saved[:queries]).astype(np.int64)
+        return end - begin - saved_between

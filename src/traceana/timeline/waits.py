@@ -19,10 +19,10 @@ import polars as pl
 from traceana.columns.distinct import Texts, distinct, first_rows, numbered
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take
-from traceana.enrich.keys import SOURCE, category_of
 from traceana.timeline.copies import blocking_copies
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -42,7 +42,7 @@ ANY, NO_WORK = -1, -2
 NEVER: Final = np.iinfo(np.int64).min
 
 _RECORD: Final = ["rank", "process", "event_correlation"]
-_COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", *SOURCE)
+_COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", "kind", "name_id")
 """Of the activities, whose table is copied in the order of their ends."""
 
 Whose = tuple[int | None, int | None]
@@ -50,33 +50,34 @@ Whose = tuple[int | None, int | None]
 
 
 class WorkWaits(msgspec.Struct, frozen=True):
-    """Device work in the order of its end, with its waits.
-
-    ``activity`` is the row in ``activities``, ``call`` that of the launching call in ``calls``.
-    ``launched`` is the start of that call, or of the work where no call is recorded. ``returned``
-    is the end of the call, or the start of the work if that is earlier, undefined where no call is
-    recorded. ``blocking``: the host waits in the call. ``before`` is the awaited work, always an
-    earlier row, and ``why`` the kind of wait: the latest dependency counts, the stream's where two
-    are equal.
-    """
+    """Device work in the order of its end, with its waits."""
 
     activity: Ints
+    """The row in ``activities``."""
     call: Ints
+    """The row of the launching call in ``calls``; NONE if it is not recorded."""
     stream: Ints
     """The key of the stream."""
     start: Ints
     end: Ints
     launched: Ints
+    """The start of the launching call; without one, of the work."""
     returned: Ints
+    """The end of the launching call, or the start of the work if that is earlier; undefined without
+    a call."""
     blocking: Flags
+    """The host waits in the launching call."""
     before: Ints
+    """The awaited work, always an earlier row. The latest dependency counts, the stream's where two
+    are equal."""
     why: Ints
+    """The kind of that wait."""
     on_stream: Ints
     """The work that ended last before it on its stream; NONE without."""
     by_event: Ints
     """The work of another stream that it waited for; NONE without."""
     by_record: Ints
-    """The last work before a recorded event that its stream waits for, also where that had ended
+    """The last work before a recorded event that its stream waits for, also if that had ended
     before; NONE without."""
     streams: pl.DataFrame
     """``owner`` (its position), ``device``, ``context``, ``stream`` and their ``key``."""
@@ -89,43 +90,45 @@ class WorkWaits(msgspec.Struct, frozen=True):
 
 
 def whose(trace: Trace, rank: int | None, process: int | None) -> Whose:
-    """Return whose work the steps of ``process`` are about: the rank's if no other marked any."""
-    return _owner(_marked(trace), rank, process)
+    """Return the owner of the work of a process' steps: the rank unless several processes of it
+    marked steps."""
+    return _owner(_marking_processes(trace), rank, process)
 
 
-def _marked(trace: Trace) -> dict[int | None, int]:
+def _marking_processes(trace: Trace) -> Mapping[int | None, int]:
     """Return how many processes of each rank marked steps."""
-    each = trace.whole.tables.steps.select("rank", "process").unique()
-    return Counter(each["rank"].to_list())
+    processes = trace.whole.tables.steps.select("rank", "process").unique()
+    return Counter(processes["rank"].to_list())
 
 
-def _owner(marked: Mapping[int | None, int], rank: int | None, process: int | None) -> Whose:
-    return rank, process if marked.get(rank, 0) > 1 else None
+def _owner(marking: Mapping[int | None, int], rank: int | None, process: int | None) -> Whose:
+    return rank, process if marking.get(rank, 0) > 1 else None
 
 
 def of_process(frame: pl.DataFrame, owner: Whose) -> Flags:
     """Return the rows of the rank of ``owner`` and, if given, of its process or without one."""
     rank, process = owner
-    here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+    owned = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
     if process is not None:
-        here &= (pl.col("process") == process).fill_null(value=True)
-    return frame.select(here).to_series().to_numpy()
+        owned &= (pl.col("process") == process).fill_null(value=True)
+    return frame.select(owned).to_series().to_numpy()
 
 
 def within(table: pl.DataFrame, between: tuple[int, int] | None) -> Flags:
-    """Return the rows that overlap the time ``between``, all without it."""
+    """Return the rows that overlap the time ``between``; all rows if it is None."""
     if between is None:
         return np.ones(table.height, dtype=np.bool_)
     start, end = times(table)
-    found: Flags = (start < between[1]) & (end > between[0])
-    return found
+    overlapping: Flags = (start < between[1]) & (end > between[0])
+    return overlapping
 
 
 def all_waits(trace: Trace) -> WorkWaits:
     """Return the waits of the device work of every process of ``trace``, which is whole."""
-    marked = _marked(trace)
-    each = distinct(trace.tables.activities.select("rank", "process")).iter_rows()
-    return work_waits(trace, tuple(dict.fromkeys(_owner(marked, *one) for one in each)))
+    marking = _marking_processes(trace)
+    processes = distinct(trace.tables.activities.select("rank", "process")).iter_rows()
+    owners = dict.fromkeys(_owner(marking, rank, process) for rank, process in processes)
+    return work_waits(trace, tuple(owners))
 
 
 @per_small_trace
@@ -138,81 +141,88 @@ def work_waits(
     """
     records = trace.tables.activities.filter(pl.col("kind") == "sync")
     syncs = _owned(records, owners, between).drop("row")
-    work = _ordered(trace, owners, between)
-    owner = work["owner"].to_numpy()
+    activities = _owned(trace.tables.activities.select(_COLUMNS), owners, between)
+    is_work = activities["kind"].is_in(DEVICE_WORK)
+    work = (
+        (activities if is_work.all() else activities.filter(is_work))
+        .with_columns((pl.col("start") + pl.col("duration")).alias("end"))
+        .sort("end", "start", maintain_order=True)
+    )
+    owner, start, end = (work[name].to_numpy() for name in ("owner", "start", "end"))
     streams = work.select("owner", *STREAM).unique(maintain_order=True).with_row_index("key")
     contexts = work.select("owner", "context").unique(maintain_order=True).with_row_index("key")
-    key = _key(work, streams, "owner", *STREAM)
-    start, end = work["start"].to_numpy(), work["end"].to_numpy()
+    stream = _keys(work, streams, "owner", *STREAM)
+
+    # The launch of each piece of work, and the work before it on its stream.
     call = from_rows(work["call"])
-    known = call != NONE
-    called, ended = (take(time, call) for time in times(trace.tables.calls))
-    launched = np.where(known, called, start)
-    returned = np.minimum(ended, start)
-    blocking = _blocking(trace, work, known, end <= ended, owner)
-    before = _on_stream(key, start, end)
-    of_stream = np.where(before == NONE, NEVER, take(end, before))
+    has_call = call != NONE
+    call_start, call_end = (take(time, call) for time in times(trace.tables.calls))
+    launched = np.where(has_call, call_start, start)
+    returned = np.minimum(call_end, start)
+    blocking = _blocking(trace, work, has_call, end <= call_end)
     # A blocking call waits from its start: work that ends during the call can have delayed it.
-    of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
+    call_waited = np.where(blocking & (start < call_end), call_start, returned)
+    launch_ready = np.where(has_call, call_waited, NEVER)
+    before = _work_before(stream, start, end)
+    stream_ready = np.where(before == NONE, NEVER, take(end, before))
+    ready = np.maximum(stream_ready, launch_ready)
+
+    # Events: recorded waits first, then calls without a record, nodes of graphs, collectives.
     waits = wait_records(trace, syncs)
-    on = event_keys(waits, streams, "owner", "context", "stream")
-    recorded = recorded_work(trace, waits, on, key, launched)
+    requested = waits["requested"].to_numpy()
+    event_stream = event_keys(waits, streams, "owner", "context", "stream")
+    before_event = recorded_work(trace, waits, event_stream, stream, launched)
     # The recorded context can be the event's: then a number that one stream alone has counts.
     waiting = keys_of(waits, streams, "owner", "context", "stream")
     waiting = np.where(waiting == NO_WORK, keys_of(waits, streams, "owner", "stream"), waiting)
-    unknown = waits.filter(recorded == ANY)["requested"].to_numpy(), waiting[recorded == ANY]
-    calling = _unrecorded_waits(trace, owners, between, waits["owner"])
-    floor = np.maximum(of_stream, of_launch)
-    by_record = awaited(waiting, waits["requested"].to_numpy(), recorded, key, launched)
-    by_event = _in_time(by_record, floor, start, end)
-    if len(unknown[0]) or len(calling[0]):
-        requested = np.maximum(_last(*unknown, key, launched), _last(*calling, owner, launched))
-        requested = np.where(requested > _launched_before(key, launched), requested, NEVER)
-        every = Ended.of(owner, end, launched)
-        by_event = np.maximum(by_event, _by_event(every, owner, requested, floor, start))
-    by_call = _requested_work(trace, calling[0], key, launched)
+    by_record = _awaited_work(waiting, requested, before_event, stream, launched)
+    by_event = _if_decisive(by_record, ready, start, end)
+    unknown = before_event == ANY
+    call_time, call_owner = _unrecorded_waits(trace, owners, between, waits["owner"])
+    if unknown.any() or len(call_time):
+        last_wait = np.maximum(
+            _last_request(requested[unknown], waiting[unknown], stream, launched),
+            _last_request(call_time, call_owner, owner, launched),
+        )
+        # The work before it on its stream has already waited.
+        waiting_work = np.flatnonzero(last_wait > _launch_before(stream, launched))
+        # Any work of the owner launched before the request can be the awaited one.
+        awaited = WorkByEnd.of(owner, end, launched).last_launched(
+            owner[waiting_work], ready[waiting_work], start[waiting_work], last_wait[waiting_work]
+        )
+        # Work of zero duration must not wait for itself.
+        awaited = np.where(awaited < waiting_work, awaited, NONE)
+        by_event[waiting_work] = np.maximum(by_event[waiting_work], awaited)
+    by_call = _work_awaited_by_calls(trace, call_time, stream, launched)
     by_record = np.where(by_record == NONE, by_call, by_record)
-    in_graph = _within_graphs(call, work["name_id"].to_numpy(), key, start, end)
-    by_event = np.where(by_event == NONE, _in_time(in_graph, floor, start, end), by_event)
-    of_collective = _by_collective(trace, work, floor)
-    by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
+    in_graph = _node_before(call, work["name_id"].to_numpy(), stream, start, end)
+    by_event = np.where(by_event == NONE, _if_decisive(in_graph, ready, start, end), by_event)
+    collective = _awaited_collective(trace, work, ready)
+    by_event = np.where((by_event == NONE) & (launch_ready <= stream_ready), collective, by_event)
+
     why = np.select(
-        [by_event != NONE, (before != NONE) & (of_stream > of_launch), known],
+        [by_event != NONE, (before != NONE) & (stream_ready > launch_ready), has_call],
         [BY_EVENT, BY_STREAM, BY_LAUNCH],
         UNKNOWN,
     )
     return WorkWaits(
-        work["row"].cast(pl.Int64).to_numpy(),
-        call,
-        key,
-        start,
-        end,
-        launched,
-        returned,
-        blocking,
-        np.where(by_event != NONE, by_event, before),
-        why,
-        before,
-        by_event,
-        np.where(take(end, by_record) <= start, by_record, NONE),
-        streams,
-        contexts,
-        _key(work, contexts, "owner", "context"),
-        syncs,
-    )
-
-
-def _ordered(
-    trace: Trace, owners: Sequence[Whose], between: tuple[int, int] | None
-) -> pl.DataFrame:
-    """Return the device work of ``owners`` with its ``row``, ``owner`` and ``end``, by its end."""
-    end = (pl.col("start") + pl.col("duration")).alias("end")
-    own = _owned(trace.tables.activities.select(_COLUMNS), owners, between)
-    kept = own["kind"].is_in(DEVICE_WORK)
-    return (
-        (own if kept.all() else own.filter(kept))
-        .with_columns(end)
-        .sort("end", "start", maintain_order=True)
+        activity=work["row"].cast(pl.Int64).to_numpy(),
+        call=call,
+        stream=stream,
+        start=start,
+        end=end,
+        launched=launched,
+        returned=returned,
+        blocking=blocking,
+        before=np.where(by_event != NONE, by_event, before),
+        why=why,
+        on_stream=before,
+        by_event=by_event,
+        by_record=np.where(take(end, by_record) <= start, by_record, NONE),
+        streams=streams,
+        contexts=contexts,
+        context=_keys(work, contexts, "owner", "context"),
+        syncs=syncs,
     )
 
 
@@ -223,109 +233,110 @@ def _owned(
     if len(owners) == 1:
         owner = np.where(of_process(table, owners[0]), 0, NONE)
     else:
-        position = {one: number for number, one in enumerate(owners)}
-        (numbers,) = numbered(table.select("rank", "process"))
-        pairs = table.select("rank", "process")[first_rows(numbers)].iter_rows()
-        found = [position.get(one, position.get((one[0], None), NONE)) for one in pairs]
-        owner = np.array(found, dtype=np.int64)[numbers]
+        position = {whose: number for number, whose in enumerate(owners)}
+        processes = table.select("rank", "process")
+        (number,) = numbered(processes)
+        position_of_process = [
+            position.get((rank, process), position.get((rank, None), NONE))
+            for rank, process in processes[first_rows(number)].iter_rows()
+        ]
+        owner = np.array(position_of_process, dtype=np.int64)[number]
     rows = np.flatnonzero((owner != NONE) & within(table, between))
     if len(rows) < table.height:
         table = table[rows, :]
     return table.with_columns(pl.Series("row", rows), pl.Series("owner", owner[rows]))
 
 
-def _blocking(
-    trace: Trace,
-    work: pl.DataFrame,
-    known: Flags,
-    inside: Flags,
-    owner: Ints,
-) -> Flags:
+def _blocking(trace: Trace, work: pl.DataFrame, has_call: Flags, ended_in_call: Flags) -> Flags:
     """Return the ``work`` whose launching call blocked until it, or the work before it, was done.
 
-    ``known``: the call is recorded; ``inside``: the work ended in its call. Copies between host and
-    device memory block, except asynchronous ones of pinned memory. A copy of unknown host memory
-    blocked if it ended in its call. Where every kernel of an owner ended in its call, all launches
-    blocked (``CUDA_LAUNCH_BLOCKING``).
+    Copies between host and device memory block, except asynchronous ones of pinned memory. A copy
+    of unknown host memory blocked if it ended in its call. Where every kernel of an owner ended in
+    its call, all launches blocked (``CUDA_LAUNCH_BLOCKING``).
     """
-    of_copy = blocking_copies(trace.whole).gather(work["row"])
-    inside = inside & known
+    ended_in_call = ended_in_call & has_call
+    copy_blocks = blocking_copies(trace.whole).gather(work["row"])
     is_copy = (work["kind"] == "memcpy").to_numpy()
-    blocking = of_copy.fill_null(value=False).to_numpy() & known
-    blocking |= is_copy & of_copy.is_null().to_numpy() & inside
-    kernels = known & work["kind"].is_in(["kernel", "graph"]).to_numpy()
-    count = int(owner.max(initial=-1)) + 1
-    of_owner = np.bincount(owner[kernels], minlength=count)
-    blocked = (np.bincount(owner[kernels & inside], minlength=count) == of_owner) & (of_owner > 0)
-    return np.asarray(blocking | inside & blocked[owner])
+    blocking = copy_blocks.fill_null(value=False).to_numpy() & has_call
+    blocking |= is_copy & copy_blocks.is_null().to_numpy() & ended_in_call
+    kernels = has_call & work["kind"].is_in(["kernel", "graph"]).to_numpy()
+    owner = work["owner"].to_numpy()
+    owners = int(owner.max(initial=-1)) + 1
+    kernels_of_owner = np.bincount(owner[kernels], minlength=owners)
+    ended_of_owner = np.bincount(owner[kernels & ended_in_call], minlength=owners)
+    all_blocked = (ended_of_owner == kernels_of_owner) & (kernels_of_owner > 0)
+    return np.asarray(blocking | ended_in_call & all_blocked[owner])
 
 
-def _key(work: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
-    found = work.select(columns).join(
+def _keys(work: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
+    """Return the key of the stream or context of each piece of work."""
+    with_key = work.select(columns).join(
         keys, on=list(columns), how="left", nulls_equal=True, maintain_order="left"
     )
-    return found["key"].cast(pl.Int64).to_numpy()
+    return with_key["key"].cast(pl.Int64).to_numpy()
 
 
-def _on_stream(stream: Ints, start: Ints, end: Ints) -> Ints:
-    """Return the work of the same stream before each; NONE for the first.
+def _work_before(stream: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the work before each piece of work on its stream; NONE for the first.
 
     A stream runs its work in order. With programmatic dependent launch, work begins before the work
     before it has ended; but work that ends later than the next cannot have been awaited by it.
     """
     order = np.lexsort((end, start, stream))
-    found = np.full(len(start), NONE, dtype=np.int64)
-    same = stream[order][1:] == stream[order][:-1]
-    found[order[1:]] = np.where(same, order[:-1], NONE)
-    # Rows are in the order of their ends: what is awaited is an earlier row.
-    late = np.flatnonzero(found >= np.arange(len(start)))
+    before = np.full(len(start), NONE, dtype=np.int64)
+    same_stream = stream[order][1:] == stream[order][:-1]
+    before[order[1:]] = np.where(same_stream, order[:-1], NONE)
+    # Rows are in the order of their ends: the awaited work is an earlier row.
+    late = np.flatnonzero(before >= np.arange(len(start)))
     if len(late):
-        ended = Ended.of(stream, end, end)
-        position = ended.last(stream[late], start[late])
-        own = np.empty(len(stream), dtype=np.int64)
-        own[ended.order] = np.arange(len(stream))
-        position = np.minimum(position, own[late] - 1)
-        known = (position >= 0) & (ended.key[position] == stream[late])
-        found[late] = np.where(known, ended.order[position], NONE)
-    return found
+        by_end = WorkByEnd.of(stream, end, end)
+        position_of = np.empty(len(stream), dtype=np.int64)
+        position_of[by_end.order] = np.arange(len(stream))
+        last = by_end.last(stream[late], start[late])
+        last = np.minimum(last, position_of[late] - 1)
+        on_stream = (last >= 0) & (by_end.key[last] == stream[late])
+        before[late] = np.where(on_stream, by_end.order[last], NONE)
+    return before
 
 
-_MOST_BESIDE: Final = 64
-"""Nodes of a CUDA graph that are looked at before each for the one that it waits for."""
+_MOST_NODES_BEFORE: Final = 64
+"""Nodes of a CUDA graph before each node that are compared with it."""
 
 
-def _within_graphs(call: Ints, name: Ints, stream: Ints, start: Ints, end: Ints) -> Ints:
+def _node_before(call: Ints, name: Ints, stream: Ints, start: Ints, end: Ints) -> Ints:
     """Return the node of another stream that each node of a CUDA graph's replay waits for, or NONE.
 
     The branches of a graph run on streams of their own, whose dependencies are not recorded. A node
     waits for the node that ended last before it in every replay of the same graph.
     """
-    found = np.full(len(start), NONE, dtype=np.int64)
+    node_before = np.full(len(start), NONE, dtype=np.int64)
     order = np.lexsort((start, call))
     order = order[call[order] != NONE]
     _, first, count = np.unique(call[order], return_index=True, return_counts=True)
-    replays: dict[tuple[int, bytes], list[Ints]] = {}
+    replays_of_graph: dict[tuple[int, bytes], list[Ints]] = {}
     for at, nodes in zip(first[count > 1], count[count > 1], strict=True):
         rows = order[at : at + nodes]
         if (stream[rows] != stream[rows[0]]).any():
-            replays.setdefault((nodes, name[rows].tobytes()), []).append(rows)
-    for (nodes, _), same in replays.items():
-        each = np.stack(same)
-        begun, ended = start[each], end[each]
-        best = np.full(nodes, NONE, dtype=np.int64)
+            replays_of_graph.setdefault((nodes, name[rows].tobytes()), []).append(rows)
+    for (nodes, _), replays in replays_of_graph.items():
+        rows_of_replay = np.stack(replays)
+        begun, ended = start[rows_of_replay], end[rows_of_replay]
+        awaited_node = np.full(nodes, NONE, dtype=np.int64)
         latest = np.full(nodes, -np.inf)
-        for back in range(1, min(_MOST_BESIDE, nodes - 1) + 1):
-            before = np.arange(nodes - back)
-            slack = begun[:, back:] - ended[:, : nodes - back]
+        for distance in range(1, min(_MOST_NODES_BEFORE, nodes - 1) + 1):
+            slack = begun[:, distance:] - ended[:, : nodes - distance]
             # Of the nodes that had ended in all replays the one that ended last counts.
-            closest = -slack.mean(axis=0)
-            better = (slack >= 0).all(axis=0) & (closest > latest[back:])
-            latest[back:] = np.where(better, closest, latest[back:])
-            best[back:] = np.where(better, before, best[back:])
-        awaited = np.where(best == NONE, NONE, each[:, best])
-        other = (best != NONE) & (stream[awaited] != stream[each]) & (awaited < each)
-        found[each[other]] = awaited[other]
-    return found
+            closeness = -slack.mean(axis=0)
+            closer = (slack >= 0).all(axis=0) & (closeness > latest[distance:])
+            latest[distance:] = np.where(closer, closeness, latest[distance:])
+            awaited_node[distance:] = np.where(
+                closer, np.arange(nodes - distance), awaited_node[distance:]
+            )
+        awaited = np.where(awaited_node == NONE, NONE, rows_of_replay[:, awaited_node])
+        other_stream = stream[awaited] != stream[rows_of_replay]
+        waits = (awaited_node != NONE) & other_stream & (awaited < rows_of_replay)
+        node_before[rows_of_replay[waits]] = awaited[waits]
+    return node_before
 
 
 def _unrecorded_waits(
@@ -337,9 +348,8 @@ def _unrecorded_waits(
     """Return the times and owners of the calls of cudaStreamWaitEvent of those ``owners`` that have
     no ``recorded`` waits. Such a call counts for every stream."""
     rows = np.flatnonzero(Texts.of(trace.tables.calls["name"]).matching(WAIT_CALL))
-    calls = _owned(
-        trace.tables.calls.select("rank", "process", "start", "duration")[rows], owners, between
-    )
+    calls = trace.tables.calls.select("rank", "process", "start", "duration")[rows]
+    calls = _owned(calls, owners, between)
     calls = calls.filter(~calls["owner"].is_in(recorded.implode()))
     return calls["start"].to_numpy(), calls["owner"].to_numpy()
 
@@ -349,109 +359,93 @@ _RECORD_CALL: Final = r"EventRecord"
 _MOST_STREAMS: Final = 64
 
 
-def _requested_work(trace: Trace, requested: Ints, stream: Ints, launched: Ints) -> Ints:
-    """Return for each work the one that a call made its stream wait for, or NONE.
+def _work_awaited_by_calls(trace: Trace, requested: Ints, stream: Ints, launched: Ints) -> Ints:
+    """Return the work that a call made the stream of each piece of work wait for, or NONE.
 
     The streams of unrecorded waits are inferred from the order of the calls: a program records an
-    event after it launched what is awaited, and makes a stream wait before it launches there. So
-    the work launched next after a wait is awaiting, and the last work that was launched on another
-    stream before the event's record is awaited. ``requested`` are the times of the waiting calls.
+    event after it launched the awaited work, and makes a stream wait before it launches there. So
+    the work launched next after a wait waits, for the last work that was launched on another stream
+    before the event's record. ``requested`` are the times of the waiting calls.
     """
-    found = np.full(len(stream), NONE, dtype=np.int64)
+    result = np.full(len(stream), NONE, dtype=np.int64)
     streams = np.unique(stream)
     if not len(requested) or not 1 < len(streams) <= _MOST_STREAMS:
-        return found
+        return result
     requested = np.sort(requested)
-    records = trace.tables.calls.filter(
-        pl.Series(Texts.of(trace.tables.calls["name"]).matching(_RECORD_CALL))
-    )
-    recorded = np.append(np.sort(records["start"].to_numpy()), NEVER)
-    last = np.searchsorted(recorded[:-1], requested, side="left") - 1
+    is_record = Texts.of(trace.tables.calls["name"]).matching(_RECORD_CALL)
+    recorded = np.sort(trace.tables.calls.filter(pl.Series(is_record))["start"].to_numpy())
+    last = np.searchsorted(recorded, requested, side="left") - 1
     # Without a recorded call the event was recorded before the wait at the latest.
-    when = np.where(last == NONE, requested, recorded[last])
+    recorded_before = np.where(last == NONE, requested, np.append(recorded, NEVER)[last])
     order = np.argsort(launched, kind="stable")
-    following = np.searchsorted(launched[order], requested, side="left")
-    requested_work = np.append(order, NONE)[following]
-    known = requested_work != NONE
-    when, waiting = when[known], requested_work[known]
-    awaited, latest = np.full(len(when), NONE, dtype=np.int64), np.full(len(when), NEVER)
-    for one in streams.tolist():
-        rows = order[stream[order] == one]
-        position = np.searchsorted(launched[rows], when, side="left") - 1
-        at = np.where(position >= 0, launched[rows[position]], NEVER)
-        better = (stream[waiting] != one) & (at > latest)
-        latest = np.where(better, at, latest)
-        awaited = np.where(better, rows[position], awaited)
-    np.maximum.at(found, waiting, np.where(awaited < waiting, awaited, NONE))
-    return found
-
-
-def _last(when: Ints, of: Ints, key: Ints, launched: Ints) -> Ints:
-    """Return the last time of ``when`` (of the keys ``of``) until the launch of each work, else
-    NEVER."""
-    if not len(when):
-        return np.full(len(key), NEVER, dtype=np.int64)
-    index = np.argsort(when, kind="stable")
-    found = Ended.of(of[index], when[index], when[index])
-    position = found.last(key, launched)
-    return np.where(position == NONE, NEVER, take(found.end, position))
-
-
-def _launched_before(key: Ints, launched: Ints) -> Ints:
-    """Return the launch of the work before each on its stream, NEVER without."""
-    order = np.lexsort((launched, key))
-    last = np.full(len(key), NEVER, dtype=np.int64)
-    same = key[order][1:] == key[order][:-1]
-    last[order[1:]] = np.where(same, launched[order][:-1], NEVER)
-    return last
-
-
-def _by_event(by_none: Ended, owner: Ints, requested: Ints, floor: Ints, start: Ints) -> Ints:
-    """Return the work awaited by each work through an unrecorded event, or NONE.
-
-    It is the work that ended last before the waiting work started, of all work launched before the
-    wait was requested, on any stream of the owner, if that is after the other dependencies
-    (``floor``).
-    """
-    result = np.full(len(start), NONE, dtype=np.int64)
-    waiting = np.flatnonzero(requested != NEVER)
-    found = by_none.last_launched(
-        owner[waiting], floor[waiting], start[waiting], requested[waiting]
-    )
-    # Work of zero duration must not wait for itself.
-    result[waiting] = np.where(found < waiting, found, NONE)
+    next_launch = np.searchsorted(launched[order], requested, side="left")
+    waiting = np.append(order, NONE)[next_launch]
+    recorded_before, waiting = recorded_before[waiting != NONE], waiting[waiting != NONE]
+    awaited = np.full(len(waiting), NONE, dtype=np.int64)
+    latest = np.full(len(waiting), NEVER)
+    for key in streams.tolist():
+        rows = order[stream[order] == key]
+        position = np.searchsorted(launched[rows], recorded_before, side="left") - 1
+        launch = np.where(position >= 0, launched[rows[position]], NEVER)
+        later = (stream[waiting] != key) & (launch > latest)
+        latest = np.where(later, launch, latest)
+        awaited = np.where(later, rows[position], awaited)
+    np.maximum.at(result, waiting, np.where(awaited < waiting, awaited, NONE))
     return result
 
 
-def _in_time(by_record: Ints, floor: Ints, start: Ints, end: Ints) -> Ints:
-    """Return ``by_record`` where it ended before the work started, after ``floor``; else NONE."""
-    ended = take(end, by_record)
-    known = (by_record != NONE) & (by_record < np.arange(len(start)))
-    return np.where(known & (ended > floor) & (ended <= start), by_record, NONE)
+def _last_request(requested: Ints, requested_key: Ints, key: Ints, launched: Ints) -> Ints:
+    """Return when the stream or owner ``key`` of each piece of work was last asked to wait before
+    its launch, else NEVER; ``requested_key`` is the stream or owner of each request."""
+    if not len(requested):
+        return np.full(len(key), NEVER, dtype=np.int64)
+    order = np.argsort(requested, kind="stable")
+    requests = WorkByEnd.of(requested_key[order], requested[order], requested[order])
+    position = requests.last(key, launched)
+    return np.where(position == NONE, NEVER, take(requests.end, position))
 
 
-def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints) -> Ints:
-    """Return the collective awaited by each work whose wait is not recorded, or NONE.
+def _launch_before(stream: Ints, launched: Ints) -> Ints:
+    """Return the launch of the work before each on its stream, NEVER without."""
+    order = np.lexsort((launched, stream))
+    launch_before = np.full(len(stream), NEVER, dtype=np.int64)
+    same_stream = stream[order][1:] == stream[order][:-1]
+    launch_before[order[1:]] = np.where(same_stream, launched[order][:-1], NEVER)
+    return launch_before
+
+
+def _if_decisive(awaited: Ints, ready: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the ``awaited`` work if it ended last before the start, after all other dependencies
+    were ``ready``; else NONE."""
+    ended = take(end, awaited)
+    earlier = (awaited != NONE) & (awaited < np.arange(len(start)))
+    return np.where(earlier & (ended > ready) & (ended <= start), awaited, NONE)
+
+
+def _awaited_collective(trace: Trace, work: pl.DataFrame, ready: Ints) -> Ints:
+    """Return the collective awaited by each piece of work whose wait is not recorded, or NONE.
 
     It is the collective of the same device that ended last between the other dependencies
-    (``floor``) and the start of the work, if it ran for most of that time: work that had been
+    (``ready``) and the start of the work, if it ran for most of that time: work that had been
     launched, on a stream that was free, can only have waited for it. Waits before the capture, and
     those of HIP's streams, are not recorded.
     """
-    found = np.full(work.height, NONE, dtype=np.int64)
-    each = np.flatnonzero((category_of(work, trace) == "collective").fill_null(False).to_numpy())
-    if not len(each):
-        return found
+    awaited = np.full(work.height, NONE, dtype=np.int64)
+    category = labels(trace.tables, "category")["category"].gather(work["row"])
+    is_collective = (category == "collective").fill_null(False).to_numpy()
+    collectives = np.flatnonzero(is_collective)
+    if not len(collectives):
+        return awaited
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     (device,) = numbered(work.select("owner", "device"))
-    collectives = Ended.of(device[each], end[each], start[each])
-    rows = np.flatnonzero(start > floor)
-    last = take(each[collectives.order], collectives.last(device[rows], start[rows]))
+    by_end = WorkByEnd.of(device[collectives], end[collectives], start[collectives])
+    rows = np.flatnonzero(start > ready)
+    last = take(collectives[by_end.order], by_end.last(device[rows], start[rows]))
     rows, last = rows[last != NONE], last[last != NONE]
-    since = np.maximum(start[last], floor[rows])
-    covers = 2 * (end[last] - since) > start[rows] - floor[rows]
-    found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
-    return found
+    since = np.maximum(start[last], ready[rows])
+    ran_mostly = 2 * (end[last] - since) > start[rows] - ready[rows]
+    awaited[rows[ran_mostly]] = np.where(last < rows, last, NONE)[ran_mostly]
+    return awaited
 
 
 def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
@@ -459,13 +453,10 @@ def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
 
     Further column: ``requested``, the start of the requesting call, else of the record (ns).
     """
-    names = trace.tables.names.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"), "name"
-    )
-    wanted = names.filter(pl.col("name") == STREAM_WAIT)["name_id"]
-    waits = syncs.filter(pl.col("name_id").is_in(wanted.implode()))
-    called = trace.whole.tables.calls["start"].gather(waits["call"])
-    return waits.with_columns(called.fill_null(waits["start"]).alias("requested"))
+    names = trace.tables.names.with_row_index("name_id").filter(pl.col("name") == STREAM_WAIT)
+    waits = syncs.filter(pl.col("name_id").is_in(names["name_id"].implode()))
+    call_start = trace.whole.tables.calls["start"].gather(waits["call"])
+    return waits.with_columns(call_start.fill_null(waits["start"]).alias("requested"))
 
 
 def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
@@ -474,21 +465,18 @@ def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
     :data:`ANY` where it is not recorded or its number is ambiguous, :data:`NO_WORK` where nothing
     ran on it. ``columns`` identify it in ``syncs`` and in ``keys``; a record's device can be wrong.
     """
-    several = pl.len() > 1
-    known = keys.group_by(columns).agg(pl.when(several).then(ANY).otherwise(pl.col("key").first()))
-    found = syncs.select(columns).join(
-        known, on=list(columns), how="left", nulls_equal=True, maintain_order="left"
+    unique_key = pl.when(pl.len() > 1).then(ANY).otherwise(pl.col("key").first()).alias("key")
+    with_key = syncs.select(columns).join(
+        keys.group_by(columns).agg(unique_key),
+        on=list(columns),
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )
-    return (
-        found.select(
-            pl.when(pl.col(columns[-1]).is_null())
-            .then(ANY)
-            .otherwise(pl.col(known.columns[-1]).fill_null(NO_WORK))
-            .cast(pl.Int64)
-        )
-        .to_series()
-        .to_numpy()
-    )
+    key = pl.col("key").fill_null(NO_WORK)
+    recorded = pl.col(columns[-1]).is_not_null()
+    key = pl.when(recorded).then(key).otherwise(ANY).cast(pl.Int64)
+    return with_key.select(key).to_series().to_numpy()
 
 
 def event_keys(waits: pl.DataFrame, streams: pl.DataFrame, *columns: str) -> Ints:
@@ -497,57 +485,65 @@ def event_keys(waits: pl.DataFrame, streams: pl.DataFrame, *columns: str) -> Int
     return keys_of(of_events, streams, *columns)
 
 
-def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launched: Ints) -> Ints:
+def recorded_work(
+    trace: Trace, waits: pl.DataFrame, event_stream: Ints, stream: Ints, launched: Ints
+) -> Ints:
     """Return for each of ``waits`` the work after which its event was recorded.
 
-    ``waits`` are synchronization records with ``requested``; ``on`` is the key of each event's
-    stream (:func:`event_keys`); ``key`` and ``launched`` are the stream of each piece of work and
-    the start of its launch.
+    ``waits`` are synchronization records with ``requested``; ``event_stream`` is the key of each
+    event's stream (:func:`event_keys`); ``stream`` and ``launched`` are the stream of each piece of
+    work and the start of its launch.
 
     It is the last work launched on the event's stream before the call that recorded the event, or,
-    where that call is not in the trace, before the waiting call. ``NO_WORK`` where nothing was
-    launched there before, ``ANY`` where the stream of the event is unknown.
+    if that call is not in the trace, before the waiting call. ``NO_WORK`` if nothing was launched
+    there before, ``ANY`` if the stream of the event is unknown.
     """
     if waits.is_empty():
         return np.zeros(0, dtype=np.int64)
-    wanted = waits["event_correlation"].drop_nulls().unique()
+    correlations = waits["event_correlation"].drop_nulls().unique()
     calls = trace.whole.tables.calls.select("rank", "process", "correlation", "start")
-    records = calls.filter(pl.col("correlation").is_in(wanted.implode()))
+    records = calls.filter(pl.col("correlation").is_in(correlations.implode()))
     recorded = waits.select(_RECORD).join(
         records.rename({"correlation": "event_correlation"}).unique(_RECORD, keep="first"),
         on=_RECORD, how="left", nulls_equal=True, maintain_order="left",
     )["start"]  # fmt: skip
-    index = np.argsort(launched, kind="stable")
-    order = Ended.of(key[index], launched[index], launched[index])
+    order = np.argsort(launched, kind="stable")
+    by_launch = WorkByEnd.of(stream[order], launched[order], launched[order])
     # A launching call and a recording call never start at the same time.
-    position = order.last(np.maximum(on, 0), recorded.fill_null(waits["requested"]).to_numpy() - 1)
-    found = take(index, take(order.order, position))
-    return np.select([on < 0, found == NONE], [on, NO_WORK], found)
+    before = recorded.fill_null(waits["requested"]).to_numpy() - 1
+    position = by_launch.last(np.maximum(event_stream, 0), before)
+    last = take(order, take(by_launch.order, position))
+    return np.select([event_stream < 0, last == NONE], [event_stream, NO_WORK], last)
 
 
-def awaited(waiting: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) -> Ints:
-    """Return for each work the one that its stream waited for since the work before it.
+def _awaited_work(
+    waiting: Ints, requested: Ints, before_event: Ints, stream: Ints, launched: Ints
+) -> Ints:
+    """Return the work that the stream of each piece of work waited for since the work before it.
 
-    ``waiting`` is the key of the waiting stream, ``when`` the time of the request, and ``work`` of
-    :func:`recorded_work`. Of several waits the work that ended last counts; NONE without a wait.
-    The awaited work is numbered in the order of its end; ``key`` and ``launched`` are of the
-    possibly waiting work.
+    ``waiting`` is the stream of each wait, ``requested`` its time, and ``before_event`` the awaited
+    work (:func:`recorded_work`). Of several waits the work that ended last counts; NONE without a
+    wait.
     """
-    result = np.full(len(key), NONE, dtype=np.int64)
+    awaited = np.full(len(stream), NONE, dtype=np.int64)
     if not len(waiting):
-        return result
-    order = np.lexsort((launched, key))
-    times, rank = np.unique(np.concatenate((launched, when)), return_inverse=True)
-    merged = (key * len(times) + rank[: len(key)])[order]
-    at = np.searchsorted(merged, waiting * len(times) + rank[len(key) :], side="left")
-    known = (at < len(order)) & (waiting >= 0) & (work >= 0)
-    first = order[at[known]]
-    same = key[first] == waiting[known]
-    np.maximum.at(result, first[same], work[known][same])
-    return result
+        return awaited
+    order = np.lexsort((launched, stream))
+    distinct_times, rank = np.unique(np.concatenate((launched, requested)), return_inverse=True)
+    launch_rank, request_rank = np.split(rank, [len(stream)])
+    launches = (stream * len(distinct_times) + launch_rank)[order]
+    next_launch = np.searchsorted(
+        launches, waiting * len(distinct_times) + request_rank, side="left"
+    )
+    usable = (next_launch < len(order)) & (waiting >= 0) & (before_event >= 0)
+    next_work = order[next_launch[usable]]
+    same_stream = stream[next_work] == waiting[usable]
+    # Work is numbered in the order of its end.
+    np.maximum.at(awaited, next_work[same_stream], before_event[usable][same_stream])
+    return awaited
 
 
-class Ended(msgspec.Struct, frozen=True):
+class WorkByEnd(msgspec.Struct, frozen=True):
     """An index of work by key (a stream, a device) and end. Lookups of columns, O(log n) each."""
 
     order: Ints
@@ -560,7 +556,7 @@ class Ended(msgspec.Struct, frozen=True):
     """The earliest launch below each node of a balanced tree over ``order``."""
 
     @classmethod
-    def of(cls, key: Ints, end: Ints, launched: Ints) -> Ended:
+    def of(cls, key: Ints, end: Ints, launched: Ints) -> WorkByEnd:
         """Return the index of rows given as columns in the order of their end; ``key`` >= 0."""
         order = np.argsort(key, kind="stable")
         first = np.append(True, end[1:] != end[:-1])[: len(end)]
@@ -592,22 +588,24 @@ class Ended(msgspec.Struct, frozen=True):
         """
         if not len(self.order):
             return np.full(len(key), NONE, dtype=np.int64)
-        size = len(self._tree) // 2
-        node = self._after(key, until) + size
-        found = np.zeros(len(node), dtype=np.int64)
+        leaves = len(self._tree) // 2
+        node = self._after(key, until) + leaves
+        subtree = np.zeros(len(node), dtype=np.int64)
+        # Upwards to the last subtree before the node that has a launch before ``before``.
         while (node > 1).any():
             # Before a right child come its left sibling, and the nodes before their parent.
             sibling = np.where(node & 1, node - 1, 0)
             hit = (sibling > 0) & (self._tree[sibling] < before)
-            found = np.where(hit, sibling, found)
+            subtree = np.where(hit, sibling, subtree)
             node = np.where(hit, 0, node >> 1)
-        while ((found > 0) & (found < size)).any():
-            below = (found > 0) & (found < size)
-            right = np.where(below, 2 * found + 1, 1)
-            found = np.where(below, np.where(self._tree[right] < before, right, right - 1), found)
-        position = np.maximum(found - size, 0)
-        known = (found > 0) & (position >= self._after(key, after))
-        return np.where(known, self.order[position], NONE)
+        # Downwards to its last leaf of that kind.
+        while (inner := (subtree > 0) & (subtree < leaves)).any():
+            right = np.where(inner, 2 * subtree + 1, 1)
+            child = np.where(self._tree[right] < before, right, right - 1)
+            subtree = np.where(inner, child, subtree)
+        position = np.maximum(subtree - leaves, 0)
+        in_time = (subtree > 0) & (position >= self._after(key, after))
+        return np.where(in_time, self.order[position], NONE)
 
     def _after(self, key: Ints, until: Ints) -> Ints:
         """Return the position after all smaller keys and the work of ``key`` ended by ``until``."""

@@ -6,14 +6,22 @@ Annotations on the device timeline are rows of ``ranges``, not activities.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.table import Column, Kind
 from traceana.trace.work import work as labelled
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+RANK: Final = Column(
+    "rank", Kind.NUMBER, "rank of a distributed job; null where not recorded", type=pl.Int32
+)
+DEVICE: Final = Column("device", Kind.DEVICE, "number of the device within its rank; -1: the host")
+DEVICE_COLUMNS: Final = (RANK, DEVICE)
+"""The columns that identify a device."""
 
 
 def work(trace: Trace, *columns: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Changes: what they are about, and the lags and durations of a graph to which they are applied."""
+"""Changes: the work and host time that they select, and the graph with changed times."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.convolutions import each_convolution
-from traceana.columns.distinct import Texts, first_rows, numbered
+from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
-from traceana.enrich.keys import SOURCE, classified
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
 from traceana.timeline.idle_causes import LOADING
 from traceana.timeline.threads import Floats
+from traceana.timeline.work import work
+from traceana.trace.work import labels
 from traceana.whatif.other_hardware import (
     Factors,
     from_pinned_memory,
@@ -42,7 +43,7 @@ _SYNCHRONIZING: Final = r"Synchronize"
 """Calls that only wait for the device."""
 
 
-class Changed(NamedTuple):
+class ChangedGraph(NamedTuple):
     """Lags of the edges and durations of the nodes of a graph, in nanoseconds, and the factors of
     the pieces of its threads.
 
@@ -57,44 +58,44 @@ class Changed(NamedTuple):
     host_beside: Floats
 
 
-def changed(
+def changed_graph(
     graph: Graph,
     changes: Sequence[Change],
     selections: Sequence[Selection],
     where: float,
     unprofiled: Floats,
-) -> Changed:
+) -> ChangedGraph:
     """Return ``graph`` with ``changes``, each of what is selected, at ``where`` (0 to 1) between
     their least and most factors.
 
     ``unprofiled`` is how many times as long each piece of its threads takes without the profiler.
     """
-    work, host = np.ones(len(graph.at)), unprofiled.copy()
-    gone = np.zeros(len(graph.at), dtype=np.bool_)
+    work_factors, host_factors = np.ones(len(graph.at)), unprofiled.copy()
+    removed = np.zeros(len(graph.at), dtype=np.bool_)
     edges = graph.edges
-    free, at_once = (np.zeros(len(edges.target), dtype=np.bool_) for _ in range(2))
-    beside, host_beside = gone.copy(), np.zeros(len(host), dtype=np.bool_)
-    for change, chosen in zip(changes, selections, strict=True):
+    unblocked, at_once = (np.zeros(len(edges.target), dtype=np.bool_) for _ in range(2))
+    beside, host_beside = removed.copy(), np.zeros(len(host_factors), dtype=np.bool_)
+    for change, selection in zip(changes, selections, strict=True):
         least, most = change.factors
         factor = least + where * (most - least)
-        if change.by is None or chosen.factors is None:
-            work[chosen.work] *= factor
+        if change.by is None or selection.factors is None:
+            work_factors[selection.work] *= factor
         else:
-            low, high = chosen.factors
-            work[chosen.work] *= (low + where * (high - low))[chosen.work]
-        host[chosen.host] *= factor
-        gone |= chosen.work & change.remove
-        beside |= chosen.work & change.beside
-        host_beside |= chosen.host & change.beside
-        if chosen.returned is not None:
+            low, high = selection.factors
+            work_factors[selection.work] *= (low + where * (high - low))[selection.work]
+        host_factors[selection.host] *= factor
+        removed |= selection.work & change.remove
+        beside |= selection.work & change.beside
+        host_beside |= selection.host & change.beside
+        if selection.returned is not None:
             # Whatever the call waited for, it returns at once.
-            returns = np.isin(edges.target, chosen.returned)
-            free |= returns & (edges.kind == SYNC)
+            returns = np.isin(edges.target, selection.returned)
+            unblocked |= returns & (edges.kind == SYNC)
             if change.what == "sync":
                 at_once |= returns & (edges.kind == WAIT)
-    duration = np.rint(graph.duration * work).astype(np.int64)
-    own_time = (graph.host.end - graph.host.begin) * host
-    host[host_beside] = 0
+    duration = np.rint(graph.duration * work_factors).astype(np.int64)
+    own_time = (graph.host.end - graph.host.begin) * host_factors
+    host_factors[host_beside] = 0
     # Work that begins before other work has ended, and calls that return before, go with it.
     early = np.flatnonzero(edges.lag < 0)
     shorter = duration[edges.source[early]] / np.maximum(graph.duration[edges.source[early]], 1)
@@ -102,15 +103,17 @@ def changed(
     lag[early] = np.rint(lag[early] * shorter).astype(np.int64)
     rows = np.flatnonzero(edges.thread != NONE)
     begin, until = edges.begin[rows], edges.until[rows]
-    lag[rows] += graph.host.lengths(edges.thread[rows], begin, until, host) - (until - begin)
+    lag[rows] += graph.host.lengths(edges.thread[rows], begin, until, host_factors) - (
+        until - begin
+    )
     # Work that does not run, or elsewhere, needs no time before it either.
-    gone |= beside
-    lag[gone[edges.target] & np.isin(edges.kind, [STREAM, EVENT, LAUNCH])] = 0
-    lag[free], lag[at_once] = _NO_WAIT, 0
-    return Changed(
+    removed |= beside
+    lag[removed[edges.target] & np.isin(edges.kind, [STREAM, EVENT, LAUNCH])] = 0
+    lag[unblocked], lag[at_once] = _NO_WAIT, 0
+    return ChangedGraph(
         lag,
         np.where(beside, 0, duration),
-        host,
+        host_factors,
         np.where(beside, duration, 0),
         np.where(host_beside, own_time, 0.0),
     )
@@ -120,7 +123,7 @@ _MOST_NAMED: Final = 6
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one change is about in one graph: nodes of ``work``, and pieces of its ``host`` time.
+    """The nodes of ``work`` and the pieces of ``host`` time that a change selects in a graph.
 
     ``factors`` are the ends of how many times as long each node takes; ``None`` where it is the
     factor of the change. ``returned`` are nodes at which calls return that no longer wait.
@@ -139,67 +142,67 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
     """
     whole = trace.whole
     if change.what == "sync":
-        return _waits(whole, processes)
+        return _sync_selections(whole, processes)
     if change.what != "work":
-        _check_host(whole, change)
+        _check_host_time(whole, change)
         return [
-            Selection(np.zeros(len(one.at), dtype=np.bool_), _pieces(whole, one, change))
-            for one in processes
+            Selection(np.zeros(len(graph.at), dtype=np.bool_), _host_pieces(whole, graph, change))
+            for graph in processes
         ]
     flags = selected_work(whole, change)
     if change.by is None:
-        return [_selection(whole, one, flags, change) for one in processes]
+        return [_selection(whole, graph, flags, change) for graph in processes]
     factors = _factors(whole, processes, flags, change)
     # What is copied to the host is needed there, so these calls wait as before.
-    to_device = whole.tables.calls.filter(_copying(whole, factors.chosen, "HtoD"))
-    found = []
-    for one in processes:
-        least, most = (np.append(end, [1.0])[one.activity] for end in factors[1:])
-        found.append(
+    to_device = whole.tables.calls.filter(_copy_calls(whole, factors.chosen, "HtoD"))
+    selections = []
+    for graph in processes:
+        low, high = (np.append(factor, [1.0])[graph.activity] for factor in factors[1:])
+        selections.append(
             replace(
-                _selection(whole, one, factors.chosen, change),
-                factors=(least, most),
-                returned=_returned(one, to_device) if change.by == "pinned" else None,
+                _selection(whole, graph, factors.chosen, change),
+                factors=(low, high),
+                returned=_return_nodes(graph, to_device) if change.by == "pinned" else None,
             )
         )
-    return found
+    return selections
 
 
 def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Selection:
     return Selection(
         (graph.activity != NONE) & np.append(flags, [False])[graph.activity],
-        _pieces_of_operators(trace, graph, flags, remove=change.remove),
+        _pieces_of_work(trace, graph, flags, remove=change.remove),
     )
 
 
-def _waits(trace: Trace, processes: Sequence[Graph]) -> list[Selection]:
+def _sync_selections(trace: Trace, processes: Sequence[Graph]) -> list[Selection]:
     """Return the waits for the device: synchronizing calls, and copies to the host that block."""
     synchronizing = Texts.of(trace.tables.calls["name"]).matching(_SYNCHRONIZING)
     if not synchronizing.any():
         raise NoSuchSelectionError("no calls that wait for the device in the trace")
-    waiting = synchronizing | _copying(
+    waiting = synchronizing | _copy_calls(
         trace, np.ones(trace.tables.activities.height, np.bool_), "DtoH"
     )
     pieces = np.append(synchronizing, [False])
     return [
         Selection(
-            np.zeros(len(one.at), dtype=np.bool_),
-            pieces[one.host.call],
-            returned=_returned(one, trace.tables.calls.filter(waiting)),
+            np.zeros(len(graph.at), dtype=np.bool_),
+            pieces[graph.host.call],
+            returned=_return_nodes(graph, trace.tables.calls.filter(waiting)),
         )
-        for one in processes
+        for graph in processes
     ]
 
 
-def _copying(trace: Trace, flags: Flags, direction: str) -> Flags:
-    """Return which calls launched those of the activities ``flags`` that copy in ``direction``."""
+def _copy_calls(trace: Trace, flags: Flags, direction: str) -> Flags:
+    """Return the calls that launched the activities ``flags`` that copy in ``direction``."""
     copied = (trace.tables.activities["copy_kind"] == direction).fill_null(value=False).to_numpy()
-    found = np.zeros(trace.tables.calls.height + 1, dtype=np.bool_)
-    found[from_rows(trace.tables.activities["call"])[flags & copied]] = True
-    return found[:NONE]
+    launching = np.zeros(trace.tables.calls.height + 1, dtype=np.bool_)
+    launching[from_rows(trace.tables.activities["call"])[flags & copied]] = True
+    return launching[:NONE]
 
 
-def _returned(graph: Graph, calls: pl.DataFrame) -> Ints:
+def _return_nodes(graph: Graph, calls: pl.DataFrame) -> Ints:
     """Return the nodes at which ``calls`` return."""
     ends = (calls["start"] + calls["duration"]).to_numpy()
     return np.flatnonzero((graph.activity == NONE) & np.isin(graph.at, ends))
@@ -209,16 +212,18 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
     """Return the factors of the activities ``flags`` by the kind of ``change``."""
     kind, _, argument = (change.by or "").partition(":")
     if kind in ("tensor-cores", "fused-optimizer", "gpu"):
-        part, rows = _replayed(trace, processes)
+        part, rows = _replayed_part(trace, processes)
         chosen = flags[rows]
         if kind == "tensor-cores":
-            found = with_tensor_cores(part, chosen)
+            factors_of_part = with_tensor_cores(part, chosen)
         elif kind == "fused-optimizer":
-            found = with_fused_optimizer(part, chosen)
+            factors_of_part = with_fused_optimizer(part, chosen)
         else:
-            found = on_another_gpu(part, chosen, argument)
-        kept = found.chosen
-        return Factors.of_rows(trace, rows[kept], found.least[kept], found.most[kept])
+            factors_of_part = on_another_gpu(part, chosen, argument)
+        kept = factors_of_part.chosen
+        return Factors.of_rows(
+            trace, rows[kept], factors_of_part.least[kept], factors_of_part.most[kept]
+        )
     if kind == "batch":
         return with_batch(trace, flags, float(argument), change.recordings)
     if kind == "pinned":
@@ -230,7 +235,7 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
     return with_ranks(trace, flags, int(argument))
 
 
-def _replayed(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
+def _replayed_part(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
     """Return ``trace`` with the work of the graphs ``processes`` alone, and its rows.
 
     That of a short trace is all its work. Of a long one a small part is replayed, and the counts of
@@ -238,7 +243,9 @@ def _replayed(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
     """
     if trace.tables.activities.height <= REPLAYED_ACTIVITIES:
         return trace, np.arange(trace.tables.activities.height)
-    rows = np.unique(np.concatenate([one.activity[one.activity != NONE] for one in processes]))
+    rows = np.unique(
+        np.concatenate([graph.activity[graph.activity != NONE] for graph in processes])
+    )
     return trace.selection(trace.meta, activities=trace.tables.activities[rows]), rows
 
 
@@ -248,75 +255,64 @@ def selected_work(trace: Trace, change: Change) -> Flags:
     Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none.
     """
     activities = trace.tables.activities
-    found = activities["kind"].ne("sync").to_numpy().copy()
+    selected = activities["kind"].ne("sync").to_numpy().copy()
     if change.category or change.part or change.kernel:
-        found &= _by_class(trace, change)
+        selected &= _of_class(trace, change)
     if change.direction is not None:
-        found &= (
+        selected &= (
             (activities["direction"].cast(pl.String) == change.direction)
             .fill_null(False)
             .to_numpy()
         )
     if change.layer is not None:
-        of_role = trace.tables.layers["role"].cast(pl.String) == "layer"
-        layers = trace.tables.layers["path"].str.contains(_pattern(change.layer)) & of_role
+        is_layer = trace.tables.layers["role"].cast(pl.String) == "layer"
+        layers = trace.tables.layers["path"].str.contains(_pattern(change.layer)) & is_layer
         wanted = np.append(layers.fill_null(value=False), [False])
-        found &= wanted[from_rows(activities["layer"])]
+        selected &= wanted[from_rows(activities["layer"])]
     if change.operator is not None:
         named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
-        found &= _inside(trace.tables.ops, named)[from_rows(activities["op"])]
+        selected &= _or_inside(trace.tables.ops, named)[from_rows(activities["op"])]
     if change.input_gradient:
-        found &= _of_input_gradients(trace)
-        if not found.any():
+        # Data gradients of the networks' inputs, which nothing uses.
+        unused = each_convolution(trace).filter("unused")["episode"]
+        selected &= activities["episode"].is_in(unused.implode()).fill_null(value=False).to_numpy()
+        if not selected.any():
             raise NoSuchSelectionError(
                 "no convolution in the trace computes a gradient of its input that nothing uses"
             )
-    if not found.any():
+    if not selected.any():
         raise NoSuchSelectionError(
-            f"no work {_described(change)} in the trace{_instead(trace, change)}"
+            f"no work {_words_for(change)} in the trace{_suggestion(trace, change)}"
         )
-    return found
+    return selected
 
 
-def _check_host(trace: Trace, change: Change) -> None:
+def _check_host_time(trace: Trace, change: Change) -> None:
     """Raise ``NoSuchSelectionError`` where the host has no time that ``change`` is about."""
     ops, ranges = trace.tables.ops["name"], trace.tables.ranges["text"]
     if change.what == "launch" and not trace.tables.activities["call"].is_not_null().any():
         raise NoSuchSelectionError("no calls that launch kernels in the trace")
     if change.what == "data" and not any(
-        Texts.of(one).matching(LOADING).any() for one in (ops, ranges)
+        Texts.of(texts).matching(LOADING).any() for texts in (ops, ranges)
     ):
         raise NoSuchSelectionError("no waits for the next batch in the trace")
     if change.range is not None and not Texts.of(ranges).matching(_pattern(change.range)).any():
         raise NoSuchSelectionError(f"no annotation {change.range!r} in the trace")
 
 
-def _by_class(trace: Trace, change: Change) -> Flags:
-    keys = trace.tables.activities.select(SOURCE)
-    (number,) = numbered(keys)
-    first = first_rows(number)
-    rows = classified(keys[first], trace)
-    name = trace.tables.names["name"].gather(trace.tables.activities["name_id"][first])
-    wanted = pl.Series([True]).new_from_index(0, rows.height)
+def _of_class(trace: Trace, change: Change) -> Flags:
+    conditions = [pl.lit(value=True)]
     if change.category:
-        wanted &= rows["category"] == change.category
+        conditions.append(pl.col("category") == change.category)
     if change.part:
-        wanted &= rows["part"] == change.part
+        conditions.append(pl.col("part") == change.part)
     if change.kernel:
-        wanted &= rows["kind"].cast(pl.String).is_in(["kernel", "graph", "op"])
-        wanted &= name.str.contains(change.kernel)
-    return np.asarray(wanted.fill_null(value=False).to_numpy()[number])
-
-
-def _of_input_gradients(trace: Trace) -> Flags:
-    """Return the activities of data gradients of the networks' inputs, which nothing uses."""
-    episodes = each_convolution(trace).filter("unused")["episode"]
-    return (
-        trace.tables.activities["episode"]
-        .is_in(episodes.implode())
-        .fill_null(value=False)
-        .to_numpy()
-    )
+        is_named = trace.tables.names["name"].str.contains(change.kernel)
+        conditions.append(pl.col("kind").is_in(["kernel", "graph", "op"]))
+        conditions.append(pl.lit(is_named).gather(pl.col("name_id")))
+    rows = labels(trace.tables, "category", "part", "kind", "name_id")
+    wanted = rows.select(pl.all_horizontal(conditions).fill_null(value=False)).to_series()
+    return np.asarray(wanted.to_numpy())
 
 
 def _pattern(glob: str) -> str:
@@ -324,7 +320,7 @@ def _pattern(glob: str) -> str:
     return "^" + ".*".join(re.escape(part) for part in glob.split("*")) + "$"
 
 
-def _described(change: Change) -> str:
+def _words_for(change: Change) -> str:
     fields = {
         "class": change.category,
         "part": change.part,
@@ -337,26 +333,27 @@ def _described(change: Change) -> str:
     return "of " + ", ".join(given) if given else "of a device"
 
 
-def _instead(trace: Trace, change: Change) -> str:
+def _suggestion(trace: Trace, change: Change) -> str:
     """Return the name nearest to the class or layer of ``change``, else what there is instead."""
     if change.category is None:
         layers = trace.tables.layers["path"].drop_nulls().to_list()
         layer = near(change.layer or "", layers)
         return f": did you mean layer:{layer}?" if layer else ""
-    work = trace.tables.activities.filter(pl.col("kind") != "sync")
-    if (work["direction"].cast(pl.String) == change.category).any():
+    classes = work(trace, "category", "part", "direction").unique()
+    if (classes["direction"].cast(pl.String) == change.category).any():
         return f": did you mean direction:{change.category}?"
-    classes = classified(work.select(SOURCE).unique(), trace).select("category", "part").unique()
+    classes = classes.select(pl.col("category", "part").cast(pl.String)).unique()
     parts = classes.filter(pl.col("category") == change.category)["part"].drop_nulls().sort()
-    there = parts if len(parts) else classes["category"].unique().sort()
-    if not len(there):
+    alternatives = parts if len(parts) else classes["category"].unique().sort()
+    if not len(alternatives):
         return ""
-    more = ", …" if len(there) > _MOST_NAMED else ""
-    of = f"{change.category}/" if len(parts) else ""
-    return f": it has {', '.join(of + one for one in there.head(_MOST_NAMED))}{more}"
+    more = ", …" if len(alternatives) > _MOST_NAMED else ""
+    prefix = f"{change.category}/" if len(parts) else ""
+    names = ", ".join(prefix + name for name in alternatives.head(_MOST_NAMED))
+    return f": it has {names}{more}"
 
 
-def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bool) -> Flags:
+def _pieces_of_work(trace: Trace, graph: Graph, flags: Flags, *, remove: bool) -> Flags:
     """Return the pieces of host threads that are of the selected activities.
 
     Of work of the CPU these are the pieces of its operators, or of its ranges in a trace without
@@ -366,8 +363,8 @@ def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bo
     activities, host = trace.tables.activities, graph.host
     is_op = (activities["kind"] == "op").to_numpy()
     is_range = is_op & activities["op"].is_null().to_numpy()
-    found = np.zeros(len(host.begin), dtype=np.bool_)
-    for of, row, rows in (
+    pieces = np.zeros(len(host.begin), dtype=np.bool_)
+    for row_of_activity, row_of_piece, height in (
         (from_rows(activities["op"]), host.op, trace.tables.ops.height),
         (from_rows(activities["call"]), host.call, trace.tables.calls.height),
         (
@@ -376,37 +373,37 @@ def _pieces_of_operators(trace: Trace, graph: Graph, flags: Flags, *, remove: bo
             trace.tables.ranges.height,
         ),
     ):
-        chosen, other = (np.zeros(rows + 1, dtype=np.bool_) for _ in range(2))
+        of_selected, of_others = (np.zeros(height + 1, dtype=np.bool_) for _ in range(2))
         wanted = flags if remove else flags & is_op
-        chosen[of[wanted]] = True
-        other[of[~wanted & activities["kind"].ne("sync").to_numpy()]] = True
-        chosen[NONE] = False
-        found |= (chosen & ~other)[row]
-    return found
+        of_selected[row_of_activity[wanted]] = True
+        of_others[row_of_activity[~wanted & activities["kind"].ne("sync").to_numpy()]] = True
+        of_selected[NONE] = False
+        pieces |= (of_selected & ~of_others)[row_of_piece]
+    return pieces
 
 
-def _pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
+def _host_pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     host = graph.host
     if change.what == "launch":
-        launches, _ = _launches(trace)
+        launches, _ = _launching_calls(trace)
         return np.asarray(launches[host.call])
     if change.what == "data":
-        return _loading(trace, graph)
+        return _loading_pieces(trace, graph)
     if change.direction is not None:
-        return _optimizing(trace, graph)
+        return _optimizer_pieces(trace, graph)
     if change.range is not None:
         named = Texts.of(trace.tables.ranges["text"]).matching(_pattern(change.range))
-        return _inside(trace.tables.ranges, named)[host.range]
+        return _or_inside(trace.tables.ranges, named)[host.range]
     if change.operator is None:
         return np.ones(len(host.begin), dtype=np.bool_)
     named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
     # What loads the next batch is an operator by its form only.
-    _, loading_code = _launches(trace)
-    other = _loading(trace, graph) | loading_code[host.call]
-    return np.asarray(_inside(trace.tables.ops, named)[host.op] & ~other)
+    _, loading_code = _launching_calls(trace)
+    loading = _loading_pieces(trace, graph) | loading_code[host.call]
+    return np.asarray(_or_inside(trace.tables.ops, named)[host.op] & ~loading)
 
 
-def _launches(trace: Trace) -> tuple[Flags, Flags]:
+def _launching_calls(trace: Trace) -> tuple[Flags, Flags]:
     """Return which calls launch kernels, and which load the code of one they launch; false for -1.
 
     A first launch loads the kernel's code, which is neither the launch's time nor the operator's.
@@ -418,31 +415,35 @@ def _launches(trace: Trace) -> tuple[Flags, Flags]:
     return launching & ~long, launching & long
 
 
-def _loading(trace: Trace, graph: Graph) -> Flags:
+def _loading_pieces(trace: Trace, graph: Graph) -> Flags:
     """Return the pieces in which a thread waits for the next batch, or makes it itself."""
     host = graph.host
-    ops, ranges = (Texts.of(one) for one in (trace.tables.ops["name"], trace.tables.ranges["text"]))
+    ops, ranges = (
+        Texts.of(column) for column in (trace.tables.ops["name"], trace.tables.ranges["text"])
+    )
     return (
-        _inside(trace.tables.ops, ops.matching(LOADING))[host.op]
-        | _inside(trace.tables.ranges, ranges.matching(LOADING))[host.range]
+        _or_inside(trace.tables.ops, ops.matching(LOADING))[host.op]
+        | _or_inside(trace.tables.ranges, ranges.matching(LOADING))[host.range]
     )
 
 
-def _optimizing(trace: Trace, graph: Graph) -> Flags:
-    """Return the pieces in the optimizer's operators, and those of its range after one of them.
+def _optimizer_pieces(trace: Trace, graph: Graph) -> Flags:
+    """Return the pieces in the optimizer's operators, and in its range after one of them.
 
     Python before the first is as long where the optimizer is fused. The closure of a step is
     forward and backward pass.
     """
     host = graph.host
     roles = trace.tables.layers["role"].gather(trace.tables.ops["layer"]).cast(pl.String)
-    own = np.append((roles == "optimizer").fill_null(value=False).to_numpy(), [False])
+    is_optimizer = np.append((roles == "optimizer").fill_null(value=False).to_numpy(), [False])
     ranges = Texts.of(trace.tables.ranges["text"]).matching(ROLE_OF_TEXT["optimizer"])
-    inside = _inside(trace.tables.ranges, ranges)[host.range]
+    in_range = _or_inside(trace.tables.ranges, ranges)[host.range]
     last = np.maximum.accumulate(np.where(host.op != NONE, np.arange(len(host.op)), 0))
-    return np.asarray(own[host.op] | (inside & (host.op == NONE) & own[host.op[last]]))
+    return np.asarray(
+        is_optimizer[host.op] | (in_range & (host.op == NONE) & is_optimizer[host.op[last]])
+    )
 
 
-def _inside(table: pl.DataFrame, chosen: Flags) -> Flags:
+def _or_inside(table: pl.DataFrame, chosen: Flags) -> Flags:
     """Return which rows of ``table`` are ``chosen`` or inside one that is; false for row -1."""
     return np.append(chosen | Tree.of_table(table).inside(chosen), [False])

@@ -12,7 +12,6 @@ import polars as pl
 from traceana.analyze.communication import messages
 from traceana.analyze.rates import machine
 from traceana.analyze.roofline import counted_work
-from traceana.enrich.keys import category_of, classified
 from traceana.errors import NoSuchSelectionError
 from traceana.flops.peaks import listed_peaks, peak_for
 from traceana.settings import (
@@ -26,11 +25,10 @@ from traceana.settings import (
 )
 from traceana.timeline.copies import HOST_DIRECTIONS, copies, link_peaks
 from traceana.trace.taxonomy import PRODUCTS
+from traceana.trace.work import labels
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from numpy.typing import NDArray
 
     from traceana.columns.nesting import Flags, Ints
     from traceana.flops.peaks import Peaks
@@ -51,16 +49,21 @@ class Factors(NamedTuple):
         """Return the factors of ``rows``."""
         chosen = np.zeros(trace.tables.activities.height, dtype=np.bool_)
         chosen[rows] = True
-        both = []
+        ends = []
         for values in (least, most):
             factors = np.ones(len(chosen))
             factors[rows] = values
-            both.append(factors)
-        return cls(chosen, *both)
+            ends.append(factors)
+        return cls(chosen, *ends)
 
 
-_ON_THE_DEVICE: Final = ("DtoD", "AtoA", "AtoD", "DtoA")
-_LOWER: Final = {"tf32": ("fp32",), "bf16": ("fp32",), "fp16": ("fp32",), "fp8": ("fp16", "fp32")}
+_COPIES_ON_DEVICE: Final = ("DtoD", "AtoA", "AtoD", "DtoA")
+_SUBSTITUTE_PRECISIONS: Final = {
+    "tf32": ("fp32",),
+    "bf16": ("fp32",),
+    "fp16": ("fp32",),
+    "fp8": ("fp16", "fp32"),
+}
 """What serves in place of a precision that a device has no tensor cores for."""
 
 
@@ -80,44 +83,53 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     plain, cores = peak_for(peaks, "fp32", False), peak_for(peaks, precision, True)
     if plain is None or cores is None or cores <= plain:
         raise NoSuchSelectionError(f"{peaks.name} has no tensor cores for TF32 or FP16")
-    counted = _by_activity(trace)
+    counted = _counted_by_activity(trace)
     product = counted["category"].is_in(["conv", "gemm"]).fill_null(value=False)
-    plainly = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
-    wanted = (product & plainly).fill_null(value=False)
+    on_plain_cores = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
+    wanted = (product & on_plain_cores).fill_null(value=False)
     # All kernels of each convolution that has one in FP32.
     episode = trace.tables.activities["episode"]
-    of_plain = episode.filter(wanted & (counted["category"] == "conv")).drop_nulls().unique()
-    on_cores = episode.filter(product & counted["tensor_core"].fill_null(value=False)).drop_nulls()
-    whole = of_plain.filter(~of_plain.is_in(on_cores.implode()))
-    of_convolution = episode.is_in(whole.implode()).fill_null(value=False)
+    plain_episodes = episode.filter(wanted & (counted["category"] == "conv")).drop_nulls().unique()
+    core_episodes = episode.filter(
+        product & counted["tensor_core"].fill_null(value=False)
+    ).drop_nulls()
+    plain_convolutions = plain_episodes.filter(~plain_episodes.is_in(core_episodes.implode()))
+    of_convolution = episode.is_in(plain_convolutions.implode()).fill_null(value=False)
     rows = np.flatnonzero(chosen & (wanted | of_convolution).to_numpy())
     if not len(rows):
         raise NoSuchSelectionError("no FP32 convolutions or GEMMs without tensor cores")
     flops, size, time = (_floats(counted[name]) for name in ("flops", "bytes", "unit_ns"))
     halved = 1.0 if precision == "tf32" else 0.5
-    moving = _share(halved * 1e9 * size / (peaks.bandwidth or np.inf), time)
+    moving = _ratio_or_zero(halved * 1e9 * size / (peaks.bandwidth or np.inf), time)
     is_gemm = (counted["category"] == "gemm").fill_null(value=False).to_numpy()[rows]
     least, most = (
         np.where(is_gemm, gemm, conv) * plain / cores
         for gemm, conv in zip(TENSOR_CORE_GEMMS, TENSOR_CORE_CONVOLUTIONS, strict=True)
     )
-    seen = np.flatnonzero((product & counted["tensor_core"]).fill_null(value=False).to_numpy())
-    seen = seen[(flops[seen] > 0) & (time[seen] > 0)]
-    reached = flops[seen] * 1e9 / time[seen] / _seen_peaks(counted, seen, peaks)
-    seen, reached = seen[np.isfinite(reached)], reached[np.isfinite(reached)]
+    uses_cores = (product & counted["tensor_core"]).fill_null(value=False).to_numpy()
+    on_cores = np.flatnonzero(uses_cores & (flops > 0) & (time > 0))
+    core_peaks = np.array(
+        [peak_for(peaks, on_core, True) or np.nan for on_core in counted["precision"][on_cores]],
+        dtype=np.float64,
+    )
+    share_of_peak = flops[on_cores] * 1e9 / time[on_cores] / core_peaks
+    finite = np.isfinite(share_of_peak)
+    on_cores, share_of_peak = on_cores[finite], share_of_peak[finite]
     for wanted_flops in np.unique(flops[rows][flops[rows] > 0]):
-        like = (flops[seen] < LIKE_FLOPS * wanted_flops) & (flops[seen] > wanted_flops / LIKE_FLOPS)
-        if like.sum() < FEWEST_LIKE:
+        similar = (flops[on_cores] < LIKE_FLOPS * wanted_flops) & (
+            flops[on_cores] > wanted_flops / LIKE_FLOPS
+        )
+        if similar.sum() < FEWEST_LIKE:
             continue
-        low, high = np.quantile(reached[like], [0.25, 0.75])
-        own = np.flatnonzero(flops[rows] == wanted_flops)
-        taken = time[rows[own]]
-        least[own] = wanted_flops * 1e9 / (high * cores) / taken
-        most[own] = wanted_flops * 1e9 / (low * cores) / taken
+        low, high = np.quantile(share_of_peak[similar], [0.25, 0.75])
+        same_flops = np.flatnonzero(flops[rows] == wanted_flops)
+        unit_time = time[rows[same_flops]]
+        least[same_flops] = wanted_flops * 1e9 / (high * cores) / unit_time
+        most[same_flops] = wanted_flops * 1e9 / (low * cores) / unit_time
     floor = np.where(is_gemm, moving[rows], 0.0)
     # Who finds tensor cores slower does not use them.
-    ends = (np.clip(np.maximum(end, floor), 0, 1) for end in (least, most))
-    return Factors.of_rows(trace, rows, *ends)
+    factors = (np.clip(np.maximum(factor, floor), 0, 1) for factor in (least, most))
+    return Factors.of_rows(trace, rows, *factors)
 
 
 _FUSED: Final = r"(?i)fused"
@@ -139,9 +151,9 @@ def with_fused_optimizer(trace: Trace, chosen: Flags) -> Factors:
         raise NoSuchSelectionError("no kernels of an optimizer that is not fused")
     most = np.ones(len(rows))
     if (peaks := machine(trace)[0]) is not None and peaks.bandwidth is not None:
-        counted = _by_activity(trace)[rows]
+        counted = _counted_by_activity(trace)[rows]
         size, time = _floats(counted["bytes"]), _floats(counted["unit_ns"])
-        moving = _share(1e9 * size / peaks.bandwidth, time)
+        moving = _ratio_or_zero(1e9 * size / peaks.bandwidth, time)
         most = np.where(moving > 0, np.minimum(moving, 1), 1)
     return Factors.of_rows(trace, rows, most / 2, most)
 
@@ -155,38 +167,44 @@ def on_another_gpu(trace: Trace, chosen: Flags, name: str) -> Factors:
     Without counts a product is between both. Copies over the host link and collectives stay as
     they are. Raises :class:`~traceana.errors.NoSuchSelectionError` where peaks are not known.
     """
-    here, there = _peaks(trace), listed_peaks(name)
-    if here.bandwidth is None or there.bandwidth is None:
+    recorded_gpu, other_gpu = _peaks(trace), listed_peaks(name)
+    if recorded_gpu.bandwidth is None or other_gpu.bandwidth is None:
         raise NoSuchSelectionError("the memory bandwidth of one of the GPUs is not known")
-    counted = _by_activity(trace)
-    kinds = trace.tables.activities.select(
+    counted = _counted_by_activity(trace)
+    of_gpu = trace.tables.activities.select(
         (pl.col("kind").is_in(["kernel", "memset", "graph"]))
-        | pl.col("copy_kind").cast(pl.String).is_in(_ON_THE_DEVICE).fill_null(value=False)
+        | pl.col("copy_kind").cast(pl.String).is_in(_COPIES_ON_DEVICE).fill_null(value=False)
     ).to_series()
-    moved = counted["category"].is_in(["collective"]).fill_null(value=False)
-    rows = np.flatnonzero(chosen & (kinds & ~moved).to_numpy())
+    is_collective = counted["category"].is_in(["collective"]).fill_null(value=False)
+    rows = np.flatnonzero(chosen & (of_gpu & ~is_collective).to_numpy())
     if not len(rows):
         raise NoSuchSelectionError("no work of a GPU in the trace")
-    memory = here.bandwidth / there.bandwidth
+    memory = recorded_gpu.bandwidth / other_gpu.bandwidth
     keys = counted.select("precision", "tensor_core")[rows]
     arithmetic = np.full(len(rows), memory)
     peak = np.full(len(rows), np.inf)
-    for (precision, cores), own in keys.with_row_index("at").group_by("precision", "tensor_core"):
-        before = peak_for(here, precision or "fp32", cores)
-        after = _nearest_peak(there, precision or "fp32", cores)
+    for (precision, cores), of_keys in keys.with_row_index("at").group_by(
+        "precision", "tensor_core"
+    ):
+        before = peak_for(recorded_gpu, precision or "fp32", cores)
+        after = _nearest_peak(other_gpu, precision or "fp32", cores)
         if before is not None and after is not None:
-            arithmetic[own["at"].to_numpy()] = before / after
-            peak[own["at"].to_numpy()] = before
+            arithmetic[of_keys["at"].to_numpy()] = before / after
+            peak[of_keys["at"].to_numpy()] = before
     flops, size, time = (_floats(counted[name])[rows] for name in ("flops", "bytes", "unit_ns"))
-    computing = _share(np.nan_to_num(1e9 * flops / peak), time)
-    moving = _share(np.nan_to_num(1e9 * size / here.bandwidth), time)
+    computing = _ratio_or_zero(np.nan_to_num(1e9 * flops / peak), time)
+    moving = _ratio_or_zero(np.nan_to_num(1e9 * size / recorded_gpu.bandwidth), time)
     is_product = counted["category"].is_in(PRODUCTS).fill_null(value=False).to_numpy()[rows]
-    known = (flops > 0) & np.isfinite(size)
+    is_counted = (flops > 0) & np.isfinite(size)
     ratio = np.where(is_product & (computing >= moving), arithmetic, memory)
     explained = np.clip(np.maximum(computing, moving), 0, 1)
-    other = np.where(known, explained * ratio + 1 - explained, np.where(is_product, memory, ratio))
-    first = np.where(is_product & ~known, arithmetic, ratio)
-    return Factors.of_rows(trace, rows, np.minimum(first, other), np.maximum(first, other))
+    latency_stays = np.where(
+        is_counted, explained * ratio + 1 - explained, np.where(is_product, memory, ratio)
+    )
+    all_scales = np.where(is_product & ~is_counted, arithmetic, ratio)
+    return Factors.of_rows(
+        trace, rows, np.minimum(all_scales, latency_stays), np.maximum(all_scales, latency_stays)
+    )
 
 
 def _peaks(trace: Trace) -> Peaks:
@@ -196,7 +214,7 @@ def _peaks(trace: Trace) -> Peaks:
     return peaks
 
 
-def _by_activity(trace: Trace) -> pl.DataFrame:
+def _counted_by_activity(trace: Trace) -> pl.DataFrame:
     """Return :func:`~traceana.analyze.roofline.counted_work` with a row per activity."""
     worked = trace.tables.activities["kind"] != "sync"
     counted = counted_work(trace)
@@ -211,25 +229,20 @@ def _floats(column: pl.Series) -> Floats:
     return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def _share(ns: Floats, of: Floats) -> Floats:
-    """Return ``ns`` over ``of``, 0 where either is not known."""
+def _ratio_or_zero(ns: Floats, of: Floats) -> Floats:
+    """Return ``ns`` over ``of``, 0 if one of them is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(ns / of, nan=0.0, posinf=0.0)
 
 
-def _seen_peaks(counted: pl.DataFrame, rows: NDArray[np.int64], peaks: Peaks) -> Floats:
-    found = [peak_for(peaks, precision, True) or np.nan for precision in counted["precision"][rows]]
-    return np.array(found, dtype=np.float64)
-
-
 def _nearest_peak(peaks: Peaks, precision: str, cores: bool | None) -> float | None:
     """Return the peak for ``precision``, or for what would be used where the device has none."""
-    if (found := peak_for(peaks, precision, cores)) is not None:
-        return found
-    for other in _LOWER.get(precision, ()):
+    if (peak := peak_for(peaks, precision, cores)) is not None:
+        return peak
+    for other in _SUBSTITUTE_PRECISIONS.get(precision, ()):
         for on_cores in (True, False):
-            if (found := peak_for(peaks, other, on_cores)) is not None:
-                return found
+            if (peak := peak_for(peaks, other, on_cores)) is not None:
+                return peak
     return None
 
 
@@ -239,13 +252,13 @@ def over_another_link(trace: Trace, chosen: Flags, ratio: float) -> Factors:
 
     The shortest time of its function and message size is a collective's own; the rest is waiting
     for other ranks, which stays. Of its own time the part in proportion to the message goes with
-    the bandwidth: by a fit of a latency and a bandwidth to three message sizes or more; without
-    one, none of it at one end of the interval and all of it at the other. Raises
+    the bandwidth: by a fit of a latency and a bandwidth to three message sizes or more. Without
+    a fit the interval reaches from no part to all of its own time. Raises
     :class:`~traceana.errors.NoSuchSelectionError` without collectives.
     """
     rows = _collectives(trace, chosen)
-    ends = [1 - part + part / ratio for part in _parts(rows)]
-    return _factors(trace, rows, ends)
+    ends = [1 - part + part / ratio for part in _message_parts(rows)]
+    return _factors_of_own_time(trace, rows, ends)
 
 
 def with_ranks(trace: Trace, chosen: Flags, ranks: int) -> Factors:
@@ -259,38 +272,42 @@ def with_ranks(trace: Trace, chosen: Flags, ranks: int) -> Factors:
     """
     rows = _collectives(trace, chosen)
     # In an nsys report of several processes or devices only these have their number.
-    there = trace.meta.world_size or rows.select("rank", "device").n_unique()
-    before = rows["ranks"].cast(pl.Float64).fill_null(float(there)).to_numpy()
+    world_size = trace.meta.world_size or rows.select("rank", "device").n_unique()
+    before = rows["ranks"].cast(pl.Float64).fill_null(float(world_size)).to_numpy()
     if not (before > 1).all():
         raise NoSuchSelectionError("the number of ranks of the collectives is not recorded")
     moved = ((ranks - 1) / ranks) / ((before - 1) / before)
     tree, ring = math.log2(ranks) / np.log2(before), (ranks - 1) / (before - 1)
     ends = [
-        (1 - part) * latency + part * moved for part in _parts(rows) for latency in (tree, ring)
+        (1 - part) * latency + part * moved
+        for part in _message_parts(rows)
+        for latency in (tree, ring)
     ]
-    return _factors(trace, rows, ends)
+    return _factors_of_own_time(trace, rows, ends)
 
 
 def _collectives(trace: Trace, chosen: Flags) -> pl.DataFrame:
     """Return the collectives among the ``chosen`` activities that carry a message: ``row``,
     ``rank``, ``device``, ``duration``, ``collective``, ``bytes``, ``ranks``, and ``own``, the
     shortest time of those of the same function, bytes and ranks."""
-    found = trace.tables.activities.with_row_index("row").filter(
-        category_of(trace.tables.activities, trace).cast(pl.String) == "collective"
+    classes = labels(trace.tables, "category", "part")
+    collectives = (
+        trace.tables.activities.with_columns(classes["part"].cast(pl.String))
+        .with_row_index("row")
+        .filter(classes["category"] == "collective")
     )
-    found = classified(found, trace).drop("category")
-    found = found.with_columns(messages(found, trace)).filter("carries")
-    found = found.filter(pl.Series(chosen).gather(found["row"]))
-    if found.is_empty():
+    collectives = collectives.with_columns(messages(collectives, trace)).filter("carries")
+    collectives = collectives.filter(pl.Series(chosen).gather(collectives["row"]))
+    if collectives.is_empty():
         raise NoSuchSelectionError("no collectives in the trace")
-    like = ("collective", "bytes", "ranks")
-    return found.select(
-        *("row", "rank", "device", "duration", *like),
-        pl.col("duration").min().over(like).cast(pl.Float64).alias("own"),
+    key = ("collective", "bytes", "ranks")
+    return collectives.select(
+        *("row", "rank", "device", "duration", *key),
+        pl.col("duration").min().over(key).cast(pl.Float64).alias("own"),
     )
 
 
-def _parts(rows: pl.DataFrame) -> list[Floats]:
+def _message_parts(rows: pl.DataFrame) -> list[Floats]:
     """Return for each of ``rows`` which part of its own time goes with its message: one estimate,
     or the ends of what is possible."""
     sizes = rows.unique(["collective", "bytes", "ranks"]).drop_nulls("bytes")
@@ -300,17 +317,20 @@ def _parts(rows: pl.DataFrame) -> list[Floats]:
             slope, latency = np.polyfit(group["bytes"].to_numpy(), group["own"].to_numpy(), 1)
             fits[key] = max(float(latency), 0.0), max(float(slope), 0.0)
     least, most = np.zeros(rows.height), np.ones(rows.height)
-    for at, (name, ranks, size) in enumerate(rows.select("collective", "ranks", "bytes").rows()):
+    for row, (name, ranks, size) in enumerate(rows.select("collective", "ranks", "bytes").rows()):
         latency, slope = fits.get((name, ranks), (0.0, 0.0))
         if size and latency + slope * size > 0:
-            least[at] = most[at] = slope * size / (latency + slope * size)
+            least[row] = most[row] = slope * size / (latency + slope * size)
     return [least] if (least == most).all() else [least, most]
 
 
-def _factors(trace: Trace, rows: pl.DataFrame, ends: list[Floats]) -> Factors:
+def _factors_of_own_time(trace: Trace, rows: pl.DataFrame, ends: list[Floats]) -> Factors:
     """Return the factors of ``rows`` whose own time takes between ``ends`` as long."""
-    time, own = rows["duration"].clip(1).to_numpy(), rows["own"].to_numpy()
-    least, most = (1 - own / time * (1 - end(ends, axis=0)) for end in (np.min, np.max))
+    time, own_time = rows["duration"].clip(1).to_numpy(), rows["own"].to_numpy()
+    least, most = (
+        1 - own_time / time * (1 - least_or_most(ends, axis=0))
+        for least_or_most in (np.min, np.max)
+    )
     return Factors.of_rows(trace, rows["row"].cast(pl.Int64).to_numpy(), least, most)
 
 
@@ -323,10 +343,15 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
     did. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none, or neither
     bandwidth is known.
     """
-    at = np.flatnonzero((trace.tables.activities["kind"] == "memcpy").to_numpy())
+    copy_rows = np.flatnonzero((trace.tables.activities["kind"] == "memcpy").to_numpy())
     keys = ["rank", "device", "direction"]
     frame = copies(trace).select(
-        *keys, "host_memory", "bytes", "duration", pl.Series("chosen", chosen[at]), at=at
+        *keys,
+        "host_memory",
+        "bytes",
+        "duration",
+        pl.Series("chosen", chosen[copy_rows]),
+        at=copy_rows,
     )
     pageable = frame.filter(
         "chosen", pl.col("host_memory") == "pageable", pl.col("direction").is_in(HOST_DIRECTIONS)
@@ -334,7 +359,7 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
     if pageable.is_empty():
         raise NoSuchSelectionError("no copies from or to pageable memory in the trace")
     rate = pl.col("bytes") * 1e9 / pl.col("duration").clip(1)
-    seen = (
+    pinned_rates = (
         frame.filter(pl.col("host_memory") == "pinned", pl.col("bytes") >= LARGE_COPY_BYTES)
         .group_by("direction")
         .agg(
@@ -344,7 +369,7 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
     peak = pl.col("peak_bytes_per_s").cast(pl.Float64)
     shortest = frame.group_by("direction").agg(pl.col("duration").min().alias("shortest"))
     rows = (
-        pageable.join(seen, on="direction", how="left")
+        pageable.join(pinned_rates, on="direction", how="left")
         .join(shortest, on="direction", how="left")
         .join(
             link_peaks(trace.tables.devices).select(*keys, "peak_bytes_per_s"),
@@ -366,7 +391,7 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
         .alias(name)
         for name in ("high", "low")
     )
-    found = rows.select("at", least, most)
+    factors = rows.select("at", least, most)
     return Factors.of_rows(
-        trace, found["at"].to_numpy(), found["high"].to_numpy(), found["low"].to_numpy()
+        trace, factors["at"].to_numpy(), factors["high"].to_numpy(), factors["low"].to_numpy()
     )

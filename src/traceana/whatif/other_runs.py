@@ -10,10 +10,10 @@ import polars as pl
 
 from traceana.analyze.convolutions import each_convolution
 from traceana.analyze.executed_flops import SHAPE
-from traceana.enrich.keys import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.settings import BATCH_SPREAD, FIXED_NS, RESIDENT_THREADS
 from traceana.timeline.steps import measured
+from traceana.trace.work import labels
 from traceana.whatif.other_hardware import Factors
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def with_batch(
     """
     activities = trace.tables.activities
     if recordings:
-        return _fitted(trace, chosen, ratio, recordings)
+        return _fitted_factors(trace, chosen, ratio, recordings)
     direction = activities["direction"].cast(pl.String)
     copied = activities["copy_kind"].cast(pl.String)
     fixed = (
@@ -57,62 +57,70 @@ def with_batch(
         raise NoSuchSelectionError("no work in the trace that goes with the batch")
     is_kernel = (activities["kind"] == "kernel").to_numpy()[rows]
     duration = np.maximum(activities["duration"].to_numpy()[rows], 1)
-    works = np.where(is_kernel, np.clip(1 - FIXED_NS / duration, 0, 1), 1.0)
-    by_work = 1 + (ratio - 1) * works
-    spread = BATCH_SPREAD * np.abs(ratio - 1) * works
+    variable_share = np.where(is_kernel, np.clip(1 - FIXED_NS / duration, 0, 1), 1.0)
+    by_work = 1 + (ratio - 1) * variable_share
+    spread = BATCH_SPREAD * np.abs(ratio - 1) * variable_share
     least, most = by_work - spread, by_work + spread
-    category = category_of(activities[rows], trace).cast(pl.String)
-    product = category.is_in(["conv", "gemm"]).fill_null(value=False).to_numpy()
-    room = np.nan_to_num(_room(trace)[rows], nan=1.0)
+    category = labels(trace.tables, "category")["category"][rows].cast(pl.String)
+    is_product = category.is_in(["conv", "gemm"]).fill_null(value=False).to_numpy()
+    waves = np.nan_to_num(_waves(trace)[rows], nan=1.0)
     # What is not resident at once comes in turns.
-    resident = np.maximum(room * ratio, 1) / np.maximum(room, 1)
-    least = np.where(product, np.minimum(least, np.maximum(resident, 1 if ratio > 1 else 0)), least)
-    most = np.where(product, np.maximum(most, resident), most)
+    resident = np.maximum(waves * ratio, 1) / np.maximum(waves, 1)
+    least = np.where(
+        is_product, np.minimum(least, np.maximum(resident, 1 if ratio > 1 else 0)), least
+    )
+    most = np.where(is_product, np.maximum(most, resident), most)
     return Factors.of_rows(trace, rows, least, most)
 
 
-def _fitted(
+def _fitted_factors(
     trace: Trace, chosen: Flags, ratio: float, recordings: Sequence[tuple[float, str]]
 ) -> Factors:
     from traceana.opening import open_trace
 
     times = [(1.0, _times_of_work(trace))]
-    times += [(at, _times_of_work(open_trace(path))) for at, path in recordings]
+    times += [(batch_ratios, _times_of_work(open_trace(path))) for batch_ratios, path in recordings]
     names = [f"at_{number}" for number in range(len(times))]
     joined = times[0][1].rename({"time_ns": names[0]})
     for name, (_, other) in zip(names[1:], times[1:], strict=True):
         joined = joined.join(other.rename({"time_ns": name}), on=_WORK_KEY, nulls_equal=True)
     if joined.is_empty():
         raise NoSuchSelectionError("no layer or class of the trace is in all of the recordings")
-    at = np.array([one for one, _ in times])
+    batch_ratios = np.array([batch_ratio for batch_ratio, _ in times])
     measured = joined.select(names).to_numpy()
-    last = np.argsort(at)[-2:]
-    lines = [np.polyfit(at[rows], measured[:, rows].T, 1) for rows in (np.arange(len(at)), last)]
+    largest_two = np.argsort(batch_ratios)[-2:]
+    lines = [
+        np.polyfit(batch_ratios[rows], measured[:, rows].T, 1)
+        for rows in (np.arange(len(batch_ratios)), largest_two)
+    ]
     # No work takes less time with more examples than none.
-    ends = [np.maximum(slope * ratio + level, 0) / measured[:, 0] for slope, level in lines]
+    factors_of_lines = [
+        np.maximum(slope * ratio + level, 0) / measured[:, 0] for slope, level in lines
+    ]
     factors = joined.select(_WORK_KEY).with_columns(
-        pl.Series("least", np.minimum(*ends)), pl.Series("most", np.maximum(*ends))
+        pl.Series("least", np.minimum(*factors_of_lines)),
+        pl.Series("most", np.maximum(*factors_of_lines)),
     )
     rows = (
-        _keyed(trace)
+        _work_keys(trace)
         .with_row_index("row")
         .filter(pl.Series(chosen))
         .join(factors, on=_WORK_KEY, nulls_equal=True)
     )
     if rows.is_empty():
         raise NoSuchSelectionError("no selected work is in all of the recordings")
-    found = (rows[end].to_numpy() for end in ("least", "most"))
-    return Factors.of_rows(trace, rows["row"].cast(pl.Int64).to_numpy(), *found)
+    factors_of_rows = (rows[end].to_numpy() for end in ("least", "most"))
+    return Factors.of_rows(trace, rows["row"].cast(pl.Int64).to_numpy(), *factors_of_rows)
 
 
-def _keyed(trace: Trace) -> pl.DataFrame:
+def _work_keys(trace: Trace) -> pl.DataFrame:
     """Return the :data:`_WORK_KEY` of each activity."""
     activities = trace.tables.activities
     return pl.DataFrame(
         {
             "layer": trace.tables.layers["path"].gather(activities["layer"]),
             "direction": activities["direction"].cast(pl.String),
-            "class": category_of(activities, trace).cast(pl.String),
+            "class": labels(trace.tables, "category")["category"].cast(pl.String),
         }
     )
 
@@ -122,7 +130,7 @@ def _times_of_work(trace: Trace) -> pl.DataFrame:
     part = measured(trace)
     steps = max(part.tables.steps.height, 1) if part is not trace else 1
     return (
-        _keyed(part)
+        _work_keys(part)
         .with_columns(part.tables.activities["duration"])
         .filter(part.tables.activities["kind"] != "sync")
         .group_by(_WORK_KEY)
@@ -137,12 +145,15 @@ _SHARED_BYTES: Final = 100 * 1024
 """Registers, blocks and shared memory of a multiprocessor: NVIDIA's from compute capability 7.0."""
 
 
-def _room(trace: Trace) -> Floats:
+def _waves(trace: Trace) -> Floats:
     """Return the blocks of each launch over those that are resident on its device at once; NaN
     where not known."""
     axes = "xyz"
     grid, block = (
-        pl.reduce(lambda one, other: one * other, [pl.col(f"{what}_{axis}") for axis in axes])
+        pl.reduce(
+            lambda first_extent, other: first_extent * other,
+            [pl.col(f"{what}_{axis}") for axis in axes],
+        )
         for what in ("grid", "block")
     )
     sms = trace.tables.devices.select("rank", "device", "multiprocessors").unique(
@@ -173,7 +184,7 @@ _EXTENTS: Final = [name for name in SHAPE if name not in ("stride", "element_byt
 """What a convolution is known by. Input and output determine the stride, which PyTorch does not
 always record."""
 _KEY: Final = [*_EXTENTS, "direction"]
-_WHOLE: Final = pl.col("time_ns") + pl.col("layout_ns")
+_TIME_WITH_LAYOUT: Final = pl.col("time_ns") + pl.col("layout_ns")
 
 
 def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
@@ -186,24 +197,26 @@ def as_in(trace: Trace, chosen: Flags, source: str) -> Factors:
     :class:`~traceana.errors.NoSuchSelectionError` where no shape is in both, and what
     :func:`traceana.open` raises.
     """
-    there = _times_of_convolutions(source)
-    here = (
-        _known(trace)
-        .filter(_WHOLE > 0)
-        .join(there, on=_KEY, how="inner")
-        .select("episode", pl.col("least") / _WHOLE, pl.col("most") / _WHOLE)
+    times_in_source = _times_of_convolutions(source)
+    factors_of_episodes = (
+        _known_convolutions(trace)
+        .filter(_TIME_WITH_LAYOUT > 0)
+        .join(times_in_source, on=_KEY, how="inner")
+        .select("episode", pl.col("least") / _TIME_WITH_LAYOUT, pl.col("most") / _TIME_WITH_LAYOUT)
     )
     episodes = trace.tables.activities.select("episode").with_row_index("row")
-    found = (
-        episodes.filter(pl.Series(chosen)).join(here, on="episode", how="inner").drop_nulls("least")
+    factors_of_rows = (
+        episodes.filter(pl.Series(chosen))
+        .join(factors_of_episodes, on="episode", how="inner")
+        .drop_nulls("least")
     )
-    if found.is_empty():
+    if factors_of_rows.is_empty():
         raise NoSuchSelectionError(f"no selected convolution has a shape of one in {source}")
-    ends = (found[end].to_numpy() for end in ("least", "most"))
-    return Factors.of_rows(trace, found["row"].cast(pl.Int64).to_numpy(), *ends)
+    factor_ends = (factors_of_rows[end].to_numpy() for end in ("least", "most"))
+    return Factors.of_rows(trace, factors_of_rows["row"].cast(pl.Int64).to_numpy(), *factor_ends)
 
 
-def _known(trace: Trace) -> pl.DataFrame:
+def _known_convolutions(trace: Trace) -> pl.DataFrame:
     """Return the convolutions of ``trace`` whose shape is known, without trials; a dilation that is
     not recorded is 1."""
     return (
@@ -227,24 +240,24 @@ def _times_of_convolutions(source: str) -> pl.DataFrame:
         algorithm, path = "", source
     if not is_study(path):
         return (
-            _known(open_trace(path))
+            _known_convolutions(open_trace(path))
             .group_by(_KEY)
             .agg(
-                _WHOLE.quantile(0.25, "linear").alias("least"),
-                _WHOLE.quantile(0.75, "linear").alias("most"),
+                _TIME_WITH_LAYOUT.quantile(0.25, "linear").alias("least"),
+                _TIME_WITH_LAYOUT.quantile(0.75, "linear").alias("most"),
             )
         )
     study = read(path)
     layers = {layer.path: layer for layer in study.layers}
     rows = []
-    for each in study.measurements:
-        if each.times_ns and algorithm in ("", each.algorithm):
-            shape = layers[each.layer].convolution(each.batch)
-            least, median, most = np.quantile(each.times_ns, [0.25, 0.5, 0.75])
-            reorder = float(np.median(each.reorder_ns or (0,)))
+    for measurement in study.measurements:
+        if measurement.times_ns and algorithm in ("", measurement.algorithm):
+            shape = layers[measurement.layer].convolution(measurement.batch)
+            least, median, most = np.quantile(measurement.times_ns, [0.25, 0.5, 0.75])
+            reorder = float(np.median(measurement.reorder_ns or (0,)))
             rows.append(
                 {name: getattr(shape, name) for name in _EXTENTS}
-                | {"direction": each.direction, "median": median}
+                | {"direction": measurement.direction, "median": median}
                 | {"least": least + reorder, "most": most + reorder}
             )
     schema = {name: SHAPE[name] for name in _EXTENTS} | {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from traceana.timeline.threads import Floats
     from traceana.trace import Trace
 
-_SLOWER: Final = {
+_SLOWDOWN: Final = {
     (False, False): 1.48,
     (True, False): 1.54,
     (False, True): 1.69,
@@ -44,7 +44,7 @@ _CALLS_ALONE: Final = 1.12
 _OF_OPERATOR_NS, _OF_SHAPES_NS, _OF_LAUNCH_NS, _OF_PYTHON_NS = 1600, 700, 2500, 1400
 """Cost of an event where a kernel launch is recorded with :data:`_USUAL_LAUNCH_NS`."""
 _USUAL_LAUNCH_NS: Final = 6000
-_AT_MOST: Final = 1.25
+_LARGEST_SHARE_OF_COST: Final = 1.25
 """The host takes at most so many times the cost of its events longer."""
 
 
@@ -69,7 +69,7 @@ def profiler_cost(trace: Trace) -> ProfilerCost | None:
         return ProfilerCost(1 / _CALLS_ALONE, UNPROFILED_LEAST, UNPROFILED_MOST)
     shapes = trace.tables.ops["input_shapes"].is_not_null().any()
     stacks = (trace.tables.ranges["kind"] == "python").any()
-    slower = _SLOWER[bool(shapes), bool(stacks)]
+    slower = _SLOWDOWN[bool(shapes), bool(stacks)]
     return ProfilerCost(1 / slower, UNPROFILED_LEAST, UNPROFILED_MOST)
 
 
@@ -101,10 +101,10 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     host = graph.host
     length = host.end - host.begin
     recorded = length <= LONGEST_DISPATCH_NS
-    own = int(length[recorded].sum())
+    recorded_time = int(length[recorded].sum())
     launches = Texts.of(trace.tables.calls["name"]).matching(KERNEL_LAUNCH)
-    began = np.unique(host.call[host.call != NONE])
-    launched = began[launches[began]]
+    calls_with_time = np.unique(host.call[host.call != NONE])
+    launched = calls_with_time[launches[calls_with_time]]
     shapes = trace.tables.ops["input_shapes"].is_not_null().any()
     python = (trace.tables.ranges["kind"] == "python").to_numpy()
     ranges = np.unique(host.range[host.range != NONE])
@@ -115,7 +115,7 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     if len(launched):
         usual = float(np.median(trace.tables.calls["duration"].to_numpy()[launched]))
         events = round(events * usual / _USUAL_LAUNCH_NS)
-    less = own * (1 - cost.factor)
+    removed = recorded_time * (1 - cost.factor)
     if not cost.measured:
-        less = min(less, _AT_MOST * events)
-    return np.where(recorded, 1 - less / max(own, 1), 1.0)
+        removed = min(removed, _LARGEST_SHARE_OF_COST * events)
+    return np.where(recorded, 1 - removed / max(recorded_time, 1), 1.0)

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
-from traceana.columns.nesting import NONE, Ints, from_rows, timeline
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, timeline
 from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph, critical_edges
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.whatif.changed import Changed
+    from traceana.whatif.changed import ChangedGraph
 
 _Replay: TypeAlias = "Generator[tuple[int, int], int, tuple[Ints, Ints]]"
 """A replay that stops at collectives: it yields the node and when it begins there, is sent when
@@ -36,82 +36,128 @@ def replayed_together(
     none. Where ranks wait for each other in a circle, which the recording did not, a collective
     takes as long as it did.
     """
-    found: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2] * len(graphs)
+    results: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2] * len(graphs)
     replays = [
-        _replay(graph, lag, duration, nodes)
-        for graph, lag, duration, nodes in zip(graphs, lags, durations, meetings.nodes, strict=True)
+        _replay(order, lag, duration)
+        for order, lag, duration in zip(meetings.orders, lags, durations, strict=True)
     ]
     waiting: dict[int, tuple[int, int]] = {}
     arrived: dict[int, list[int]] = {}
-    ready: list[tuple[int, int | None]] = [(own, None) for own in range(len(graphs))]
-    while ready or waiting:
-        if not ready:
-            # Whoever began first in the recording.
-            own = min(waiting, key=lambda one: int(graphs[one].at[waiting[one][0]]))
-            node, begin = waiting.pop(own)
-            arrived[int(meetings.number[own][node])].remove(own)
-            ready.append((own, begin + int(durations[own][node])))
-        own, sent = ready.pop()
+    runnable: list[tuple[int, int | None]] = [(rank, None) for rank in range(len(graphs))]
+    while runnable or waiting:
+        if not runnable:
+            # The rank that began first in the recording goes on alone.
+            rank = min(waiting, key=lambda rank: int(graphs[rank].at[waiting[rank][0]]))
+            node, begin = waiting.pop(rank)
+            arrived[int(meetings.number[rank][node])].remove(rank)
+            runnable.append((rank, begin + int(durations[rank][node])))
+        rank, resumed_at = runnable.pop()
+        replay = replays[rank]
         try:
-            node, begin = next(replays[own]) if sent is None else replays[own].send(sent)
+            node, begin = next(replay) if resumed_at is None else replay.send(resumed_at)
         except StopIteration as stopped:
-            found[own] = stopped.value
+            results[rank] = stopped.value
             continue
-        number = int(meetings.number[own][node])
-        waiting[own] = node, begin
-        arrived.setdefault(number, []).append(own)
+        number = int(meetings.number[rank][node])
+        waiting[rank] = node, begin
+        arrived.setdefault(number, []).append(rank)
         if len(arrived[number]) < meetings.ranks[number]:
             continue
+        ranks = arrived.pop(number)
+        nodes, begins = zip(*(waiting.pop(rank) for rank in ranks), strict=True)
+        recorded = [
+            int(graphs[rank].duration[node]) for rank, node in zip(ranks, nodes, strict=True)
+        ]
         # Clocks differ: each rank compares with the end that it has recorded.
-        ended = {
-            one: int(graphs[one].at[waiting[one][0]] + graphs[one].duration[waiting[one][0]])
-            for one in arrived[number]
-        }
-        last = min(arrived[number], key=lambda one: int(graphs[one].duration[waiting[one][0]]))
-        takes = int(durations[last][waiting[last][0]])
-        late = max(waiting[one][1] - ended[one] for one in arrived[number]) + takes
-        for one in arrived.pop(number):
-            del waiting[one]
-            ready.append((one, ended[one] + late))
-    return found
+        recorded_ends = [
+            int(graphs[rank].at[node]) + duration
+            for rank, node, duration in zip(ranks, nodes, recorded, strict=True)
+        ]
+        last = recorded.index(min(recorded))
+        length = int(durations[ranks[last]][nodes[last]])
+        delays = [begin - end for begin, end in zip(begins, recorded_ends, strict=True)]
+        delay = max(delays) + length
+        runnable += [(rank, end + delay) for rank, end in zip(ranks, recorded_ends, strict=True)]
+    return results
 
 
-def _replay(graph: Graph, lag: Ints, duration: Ints, meets: Ints) -> _Replay:
-    """Replay ``graph``, with stops at the nodes ``meets``, which are in order."""
-    edges = graph.edges
-    count = len(graph.at)
-    first = np.searchsorted(edges.target, np.arange(count + 1))
-    single = first[:-1]
-    has = np.diff(first) > 0
-    # One more node, which is over at 0, stands for the edge of those that have none.
-    source = np.full(count, count, dtype=np.int64)
-    passed = graph.at.copy()
-    source[has], passed[has] = edges.source[single[has]], lag[single[has]]
-    several = np.union1d(np.flatnonzero(np.diff(first) > 1), meets)
-    others = np.ones(len(edges.source), dtype=np.bool_)
-    others[single[has]] = False
-    other_source, other_lag = edges.source[others].tolist(), lag[others].tolist()
-    until = np.cumsum(np.maximum(np.diff(first) - 1, 0))[several].tolist()
-    over = [0] * (count + 1)
-    sources, lags, lengths = source.tolist(), passed.tolist(), duration.tolist()
-    meeting = set(meets.tolist())
+class ReplayOrder(msgspec.Struct, frozen=True):
+    """What every replay of a graph walks along, whatever the lags and durations.
+
+    A node without edges happens when it did: its source is one more node, over at 0, and its lag
+    the time ``at``. ``first_edge`` are the edges to the nodes that have some (``has_edges``),
+    ``sources`` the nodes that these first edges begin at. ``ordered`` are the nodes with further
+    edges, or at which ranks meet; up to each of them all edges before ``last_edges`` of the
+    ``other_edges``, which begin at ``other_sources``, are of nodes so far.
+    """
+
+    at: Ints
+    has_edges: Flags
+    first_edge: Ints
+    sources: list[int]
+    other_edges: Ints
+    other_sources: list[int]
+    ordered: list[int]
+    last_edges: list[int]
+    meetings: frozenset[int]
+
+    @classmethod
+    def of(cls, graph: Graph, meeting_nodes: Ints) -> ReplayOrder:
+        """Return the order of ``graph``, whose ranks meet at the sorted ``meeting_nodes``."""
+        edges, count = graph.edges, len(graph.at)
+        first = np.searchsorted(edges.target, np.arange(count + 1))
+        has_edges = np.diff(first) > 0
+        first_edge = first[:-1][has_edges]
+        sources = np.full(count, count, dtype=np.int64)
+        sources[has_edges] = edges.source[first_edge]
+        is_other = np.ones(len(edges.source), dtype=np.bool_)
+        is_other[first_edge] = False
+        others = np.flatnonzero(is_other)
+        ordered = np.union1d(np.flatnonzero(np.diff(first) > 1), meeting_nodes)
+        last_edges = np.cumsum(np.maximum(np.diff(first) - 1, 0))[ordered]
+        return cls(
+            graph.at,
+            has_edges,
+            first_edge,
+            sources.tolist(),
+            others,
+            edges.source[others].tolist(),
+            [*ordered.tolist(), count],
+            [*last_edges.tolist(), 0],
+            frozenset(meeting_nodes.tolist()),
+        )
+
+
+def _replay(order: ReplayOrder, lag: Ints, duration: Ints) -> _Replay:
+    """Replay a graph along ``order``, with stops where its ranks meet."""
+    count = len(order.at)
+    first_lag = order.at.copy()
+    first_lag[order.has_edges] = lag[order.first_edge]
+    sources, lengths = order.sources, duration.copy()
+    after_source = (first_lag + duration).tolist()
+    lag_of_ordered = first_lag[order.ordered[:-1]].tolist()
+    length_of_ordered = duration[order.ordered[:-1]].tolist()
+    other_sources, other_lags = order.other_sources, lag[order.other_edges].tolist()
+    ended = [0] * (count + 1)
     done, edge = 0, 0
-    for node, end in zip([*several.tolist(), count], [*until, 0], strict=True):
-        for one in range(done, node):
-            over[one] = over[sources[one]] + lags[one] + lengths[one]
+    for place, (node, last_edge) in enumerate(zip(order.ordered, order.last_edges, strict=True)):
+        for simple in range(done, node):
+            ended[simple] = ended[sources[simple]] + after_source[simple]
         if node == count:
             break
-        begin = over[sources[node]] + lags[node]
-        while edge < end:
-            other = over[other_source[edge]] + other_lag[edge]
+        begin = ended[sources[node]] + lag_of_ordered[place]
+        while edge < last_edge:
+            other = ended[other_sources[edge]] + other_lags[edge]
             if other > begin:
                 begin = other
             edge += 1
-        if node in meeting:
-            lengths[node] = (yield node, begin) - begin
-        over[node] = begin + lengths[node]
+        end = begin + length_of_ordered[place]
+        if node in order.meetings:
+            end = yield node, begin
+            lengths[node] = end - begin
+        ended[node] = end
         done = node + 1
-    return np.array(over[:count], dtype=np.int64), np.array(lengths, dtype=np.int64)
+    return np.array(ended[:count], dtype=np.int64), lengths
 
 
 def step_windows(graph: Graph, over: Ints, duration: Ints) -> tuple[Ints, Ints]:
@@ -122,157 +168,167 @@ def step_windows(graph: Graph, over: Ints, duration: Ints) -> tuple[Ints, Ints]:
     """
     measured = _windows(graph, graph.at + graph.duration, graph.at)
     begin, end = graph.steps["begin"].to_numpy(), graph.steps["end"].to_numpy()
-    found = _windows(graph, over, over - duration)
+    replayed = _windows(graph, over, over - duration)
     # What is not among the nodes, such as work before the first step, stays as it was.
-    return found[0] + begin - measured[0], found[1] + end - measured[1]
+    return replayed[0] + begin - measured[0], replayed[1] + end - measured[1]
 
 
 def _windows(graph: Graph, over: Ints, start: Ints) -> tuple[Ints, Ints]:
+    """Return begin and end of the window of each step, by its marker and its work alone."""
     steps = graph.steps.height
-    rows = np.flatnonzero(graph.step != NONE)
-    least = np.iinfo(np.int64).min
-    ended, begun = np.full(steps, least), np.full(steps, np.iinfo(np.int64).max)
-    np.maximum.at(ended, graph.step[rows], over[rows])
-    np.minimum.at(begun, graph.step[rows], start[rows])
+    work = np.flatnonzero(graph.step != NONE)
+    int64 = np.iinfo(np.int64)
+    work_end, work_begin = np.full(steps, int64.min), np.full(steps, int64.max)
+    np.maximum.at(work_end, graph.step[work], over[work])
+    np.minimum.at(work_begin, graph.step[work], start[work])
     marked = graph.begins != NONE
-    own = graph.steps["begin"].to_numpy()
-    begun = np.where(begun == np.iinfo(np.int64).max, own, begun)
+    recorded_begin = graph.steps["begin"].to_numpy()
+    begun = np.where(work_begin == int64.max, recorded_begin, work_begin)
     begun[marked] = over[graph.begins[marked]]
+    ended = work_end
     ended[marked] = np.maximum(ended[marked], over[graph.ends[marked]])
-    ended = np.where(ended == least, begun, ended)
-    order = np.argsort(own, kind="stable")
-    before = np.append(least, np.maximum.accumulate(ended[order])[:-1])
+    ended = np.where(ended == int64.min, begun, ended)
+    order = np.argsort(recorded_begin, kind="stable")
+    ended_before = np.append(int64.min, np.maximum.accumulate(ended[order])[:-1])
     begin = np.empty_like(begun)
-    begin[order] = np.maximum(begun[order], before)
+    begin[order] = np.maximum(begun[order], ended_before)
     return begin, np.maximum(begin, ended)
 
 
 HOST_TIME: Final = "host"
-_OF_EDGE: Final = {
+_CLASS_OF_EDGE: Final = {
     **dict.fromkeys((HOST, HANDOVER), HOST_TIME),
     **dict.fromkeys((WAIT, SYNC), "sync"),
     LAUNCH: "launch",
 }
-_GAP: Final = "gap"
+_STREAM_GAP: Final = "gap"
 
 
 def path_times(
     trace: Trace,
     category: pl.Series,
     graph: Graph,
-    change: Changed,
-    over: Ints,
+    change: ChangedGraph,
+    ended_at: Ints,
     begins: Ints,
     rows: Ints,
 ) -> Counter[str]:
     """Return the time of the critical paths of the steps ``rows``, in ns: by class of work, and for
     host, launch, sync and gap (of a stream between work).
 
-    ``category`` is that of each activity. Nodes are ``over`` when given, after ``change``;
+    ``category`` is the class of each activity. Nodes are ``ended_at`` when given, after ``change``;
     ``begins`` are those of all steps.
     """
-    path = critical_edges(graph, over, change.duration, change.lag, begins, rows)
+    path = critical_edges(graph, ended_at, change.duration, change.lag, begins, rows)
     step, node, edge = (path[name].to_numpy() for name in ("step", "node", "edge"))
-    begin, start = begins[step], (over - change.duration)[node]
-    is_work, waits = graph.activity[node] != NONE, edge != NONE
-    own = category.gather(graph.activity[node[is_work]]).cast(pl.String)
-    ended = over[graph.edges.source[edge[waits]]]
-    kind = pl.Series(graph.edges.kind[edge[waits]])
-    named = kind.replace_strict(_OF_EDGE, default=_GAP, return_dtype=pl.String)
+    begin, start = begins[step], (ended_at - change.duration)[node]
+    is_work, has_edge = graph.activity[node] != NONE, edge != NONE
+    class_of_work = category.gather(graph.activity[node[is_work]]).cast(pl.String)
+    ended = ended_at[graph.edges.source[edge[has_edge]]]
+    kind = pl.Series(graph.edges.kind[edge[has_edge]])
+    class_of_edge = kind.replace_strict(_CLASS_OF_EDGE, default=_STREAM_GAP, return_dtype=pl.String)
     # Work that overlaps with the work after it counts until that begins.
     first = np.append(True, step[1:] != step[:-1])[: len(step)]
-    until = np.where(first, over[node], np.append(0, start)[: len(start)])
+    until = np.where(first, ended_at[node], np.append(0, start)[: len(start)])
+    work_time = np.minimum(ended_at[node], until) - np.maximum(start, begin)
     times = pl.concat(
-        pl.DataFrame({"of": of, "ns": ns}).filter(pl.col("ns") > 0)
-        for of, ns in (
-            (own, (np.minimum(over[node], until) - np.maximum(start, begin))[is_work]),
-            (named, start[waits] - np.maximum(ended, begin[waits])),
+        pl.DataFrame({"of": kinds, "ns": ns}).filter(pl.col("ns") > 0)
+        for kinds, ns in (
+            (class_of_work, work_time[is_work]),
+            (class_of_edge, start[has_edge] - np.maximum(ended, begin[has_edge])),
         )
     )
-    found = Counter(dict(times.group_by("of").agg(pl.col("ns").sum()).sort("of").iter_rows()))
+    times_by_class = Counter(
+        dict(times.group_by("of").agg(pl.col("ns").sum()).sort("of").iter_rows())
+    )
     if (trace.whole.tables.activities["kind"] == "op").any():
-        found.update(_of_operators(trace.whole, graph, change, edge[waits], category))
-    return +found
+        times_by_class.update(_operator_times(trace.whole, graph, change, edge[has_edge], category))
+    return +times_by_class
 
 
-def _of_operators(
-    trace: Trace, graph: Graph, change: Changed, path: Ints, category: pl.Series
+def _operator_times(
+    trace: Trace, graph: Graph, change: ChangedGraph, path: Ints, category: pl.Series
 ) -> Counter[str]:
     """Return the time of operators of the CPU on the ``path`` by class, and as much less of the
     host."""
     host, edges = graph.host, graph.edges
     path = path[edges.thread[path] != NONE]
     thread = edges.thread[path]
-    place, begin, until = np.split(
+    position, begin, until = np.split(
         timeline(
             np.concatenate((host.thread, thread, thread)),
             np.concatenate((host.begin, edges.begin[path], edges.until[path])),
         )[0],
         [len(host.begin), len(host.begin) + len(path)],
     )
-    of_op = np.full(trace.tables.ops.height + 1, NONE, dtype=np.int64)
+    activity_of_op = np.full(trace.tables.ops.height + 1, NONE, dtype=np.int64)
     rows = trace.tables.activities["op"]
-    of_op[from_rows(rows)] = np.arange(len(rows))
-    of_op[NONE] = NONE
-    inside = np.zeros(len(place) + 1, dtype=np.int64)
-    np.add.at(inside, np.searchsorted(place, begin), 1)
-    np.add.at(inside, np.searchsorted(place, until), -1)
-    activity = of_op[host.op]
-    own = np.flatnonzero((np.cumsum(inside)[:-1] > 0) & (activity != NONE))
-    lengths = (host.end - host.begin)[own] * change.host[own]
-    names = category.gather(activity[own])
+    activity_of_op[from_rows(rows)] = np.arange(len(rows))
+    activity_of_op[NONE] = NONE
+    depth_changes = np.zeros(len(position) + 1, dtype=np.int64)
+    np.add.at(depth_changes, np.searchsorted(position, begin), 1)
+    np.add.at(depth_changes, np.searchsorted(position, until), -1)
+    activity = activity_of_op[host.op]
+    on_path = np.flatnonzero((np.cumsum(depth_changes)[:-1] > 0) & (activity != NONE))
+    lengths = (host.end - host.begin)[on_path] * change.host[on_path]
+    names = category.gather(activity[on_path])
     times = pl.DataFrame({"class": names, "ns": lengths}).group_by("class").agg(pl.col("ns").sum())
     times = times.sort("class")
-    found = Counter({name: round(time) for name, time in times.iter_rows()})
-    found[HOST_TIME] = -found.total()
-    return found
+    operator_times = Counter({name: round(time) for name, time in times.iter_rows()})
+    operator_times[HOST_TIME] = -operator_times.total()
+    return operator_times
 
 
 class Meetings(msgspec.Struct, frozen=True):
     """The collectives that are matched across graphs.
 
-    ``nodes`` are those of each graph, in order; ``number`` is that of the collective by node, -1
-    for others; ``ranks`` is how many graphs have the collective.
+    ``nodes`` are the matched nodes of each graph, in order; ``number`` is the number of the
+    collective by node, -1 for others; ``ranks`` is how many graphs have the collective. ``orders``
+    are those in which the graphs are replayed.
     """
 
     nodes: list[Ints]
     number: list[Ints]
     ranks: list[int]
+    orders: list[ReplayOrder]
 
     @classmethod
     def of(cls, trace: Trace, graphs: Sequence[Graph]) -> Meetings:
-        """Return those of ``graphs``, the processes of ``trace``."""
-        number = [np.full(len(graph.at), NONE, dtype=np.int64) for graph in graphs]
+        """Return the meetings of ``graphs``, the processes of ``trace``."""
+        numbers = [np.full(len(graph.at), NONE, dtype=np.int64) for graph in graphs]
         nodes = [np.zeros(0, dtype=np.int64) for _ in graphs]
         if len(graphs) < 2:
-            return cls(nodes, number, [])
-        occurrence = _occurrences(trace)
+            orders = [ReplayOrder.of(*pair) for pair in zip(graphs, nodes, strict=True)]
+            return cls(nodes, numbers, [], orders)
+        occurrence = _collective_numbers(trace)
         members: dict[int, list[tuple[int, int]]] = {}
-        for own, graph in enumerate(graphs):
-            of = np.append(occurrence, [NONE])[graph.activity]
-            for node in np.flatnonzero(of != NONE).tolist():
-                members.setdefault(int(of[node]), []).append((own, node))
+        for process, graph in enumerate(graphs):
+            occurrences = np.append(occurrence, [NONE])[graph.activity]
+            for node in np.flatnonzero(occurrences != NONE).tolist():
+                members.setdefault(int(occurrences[node]), []).append((process, node))
         ranks: list[int] = []
-        for found in members.values():
-            owners = {own for own, _ in found}
+        for nodes_of_meeting in members.values():
+            processes = {process for process, _ in nodes_of_meeting}
             # Several in one process would wait for each other within one replay.
-            if len(owners) < 2 or len(owners) < len(found):
+            if len(processes) < 2 or len(processes) < len(nodes_of_meeting):
                 continue
-            for own, node in found:
-                number[own][node] = len(ranks)
-            ranks.append(len(found))
-        return cls([np.flatnonzero(one != NONE) for one in number], number, ranks)
+            for process, node in nodes_of_meeting:
+                numbers[process][node] = len(ranks)
+            ranks.append(len(nodes_of_meeting))
+        nodes = [np.flatnonzero(number != NONE) for number in numbers]
+        orders = [ReplayOrder.of(*pair) for pair in zip(graphs, nodes, strict=True)]
+        return cls(nodes, numbers, ranks, orders)
 
 
-def _occurrences(trace: Trace) -> Ints:
+def _collective_numbers(trace: Trace) -> Ints:
     """Return the number of the collective of each activity that is matched across ranks, or -1."""
-    none = np.full(trace.tables.activities.height, NONE, dtype=np.int64)
-    each, matched = matched_of(trace)
+    numbers = np.full(trace.tables.activities.height, NONE, dtype=np.int64)
+    collectives, matched = matched_of(trace)
     if matched is None or matched.each.is_empty():
-        return none
+        return numbers
     keys = ["rank", "device", "start", "duration"]
     rows = (
-        each.with_row_index("row")
+        collectives.with_row_index("row")
         .join(matched.each.select("row", "occurrence"), on="row")
         .select("rank", "device", "occurrence", start="start_ns", duration="time_ns")
         .unique(keys, keep="first")
@@ -285,5 +341,5 @@ def _occurrences(trace: Trace) -> Ints:
         )
         .unique(["occurrence", "rank", "device"], keep="first", maintain_order=True)
     )
-    none[rows["activity"].to_numpy()] = rows["occurrence"].to_numpy()
-    return none
+    numbers[rows["activity"].to_numpy()] = rows["occurrence"].to_numpy()
+    return numbers

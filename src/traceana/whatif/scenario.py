@@ -38,17 +38,16 @@ import polars as pl
 import rtoml
 from msgspec.structs import force_setattr, replace
 
-from traceana.enrich.keys import SEARCH
 from traceana.errors import UsageError, suggested
 from traceana.settings import LEFT_BY_GRAPHS
-from traceana.trace.taxonomy import CATEGORIES
+from traceana.trace.taxonomy import CATEGORIES, SEARCH
 
 What: TypeAlias = Literal["work", "host", "launch", "data", "sync"]
 """What is changed: work, of a device or of operators of the CPU; the time of host threads; calls
 that launch kernels; waits for the next batch; waits for the device."""
 
 WORDS: Final[Mapping[str, Mapping[str, str]]] = {
-    **{one: {"category": one} for one in (*CATEGORIES, SEARCH)},
+    **{category: {"category": category} for category in (*CATEGORIES, SEARCH)},
     "activations": {"category": "activation"},
     "convolution": {"category": "conv"},
     "copies": {"category": "memcpy"},
@@ -79,7 +78,7 @@ _MODELS: Final = (*_PLAIN_MODELS, "gpu", "batch", "link", "ranks", "recording")
 _CHANGE: Final = re.compile(
     r"(?s)\s*(?P<no>no\s+)?(?P<what>.+?)\s*(?:\s[x\u00d7*]\s*(?P<factor>\S+))?\s*"
 )
-_LARGEST: Final = 1000.0
+_LARGEST_FACTOR: Final = 1000.0
 _MOST_RANKS: Final = 1_000_000
 _MOST_WORKERS: Final = 10_000
 
@@ -88,10 +87,10 @@ def _selected_by(word: str) -> Mapping[str, str]:
     """Return the fields that ``word`` stands for."""
     if (fields := WORDS.get(word.lower())) is not None:
         return fields
-    selectors = ", ".join(f"{one}:PATTERN" for one in (*_SELECTORS, "range"))
+    selectors = ", ".join(f"{selector}:PATTERN" for selector in (*_SELECTORS, "range"))
     raise UsageError(
         f"{word!r} is not a known word{suggested(word.lower(), WORDS)}: use {', '.join(WORDS)}, "
-        f"{selectors}, or without a factor {_either(NAMED)}"
+        f"{selectors}, or without a factor {_words_with_or(NAMED)}"
     )
 
 
@@ -140,8 +139,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             for name, value in fields.items():
                 force_setattr(self, name, value)
         least, most = self.factors
-        if not 0 <= least <= most <= _LARGEST:
-            raise UsageError(f"the factor is a number from 0 to {_LARGEST:g}, or [least, most]")
+        if not 0 <= least <= most <= _LARGEST_FACTOR:
+            raise UsageError(
+                f"the factor is a number from 0 to {_LARGEST_FACTOR:g}, or [least, most]"
+            )
         if self.kernel is not None:
             try:
                 pl.Series([""]).str.contains(self.kernel)
@@ -150,7 +151,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         of_work = (self.category, self.part, self.layer, self.kernel)
         of_optimizer = self.what == "host" and self.direction == "optimizer"
         if self.what != "work" and (
-            any(one is not None for one in of_work) or (self.direction and not of_optimizer)
+            any(field is not None for field in of_work) or (self.direction and not of_optimizer)
         ):
             raise UsageError("class, part, direction, layer and kernel select work: leave out what")
         if self.what == "sync" and not self.remove and self.factors != (0, 0):
@@ -181,17 +182,16 @@ def _check_model(change: Change) -> None:
         raise UsageError("with by there is neither factor nor remove, and it is about work")
     if change.recordings and (kind != "batch" or any(r <= 0 for r, _ in change.recordings)):
         raise UsageError("recordings are for by = 'batch:RATIO', with ratios above 0")
-    if kind in _RATIOS and not 0 < _number(argument) <= _LARGEST:
-        raise UsageError(f"{argument!r} is not a ratio: use more than 0, to {_LARGEST:g}")
+    ratio = 1.0
+    if kind in _RATIOS:
+        try:
+            ratio = float(argument)
+        except ValueError:
+            ratio = math.nan
+    if not 0 < ratio <= _LARGEST_FACTOR:
+        raise UsageError(f"{argument!r} is not a ratio: use more than 0, to {_LARGEST_FACTOR:g}")
     if kind == "ranks" and not (argument.isdecimal() and 2 <= int(argument) <= _MOST_RANKS):
         raise UsageError(f"{argument!r} is not a number of ranks: use 2 to {_MOST_RANKS:,}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,8 +203,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 NAMED: Final[dict[str, Scenario]] = {
-    one.name: one
-    for one in (
+    named.name: named
+    for named in (
         Scenario(
             name="data-ready",
             changes=(Change(what="data", remove=True),),
@@ -281,9 +281,9 @@ def scenario(text: str) -> Scenario:
     assumes: tuple[str, ...] = ()
     changes: list[Change] = []
     for part in text.split(" + "):
-        if known := NAMED.get(part.strip()) or _modelled(part.strip(), text):
-            changes += known.changes
-            assumes += known.assumes
+        if named := NAMED.get(part.strip()) or _model_scenario(part.strip(), text):
+            changes += named.changes
+            assumes += named.assumes
         else:
             changes.append(_change(part, text))
             if changes[-1].what == "sync" and _NO_SYNC not in assumes:
@@ -291,7 +291,10 @@ def scenario(text: str) -> Scenario:
             if changes[-1] == _NO_LAYOUT:
                 changes.append(
                     Change(
-                        category="normalization", kernel=_NCHW_NORM, factor=_OF_NHWC, implied=True
+                        category="normalization",
+                        kernel=_NCHW_NORM,
+                        factor=_NHWC_FACTOR,
+                        implied=True,
                     )
                 )
                 assumes += (
@@ -305,7 +308,7 @@ _NO_LAYOUT: Final = Change(category="layout", remove=True)
 _NCHW_NORM: Final = r"cudnn::bn_\w+_1C11"
 """cuDNN's kernels of batch normalization in NCHW. In NHWC they took 0.47, 0.58 and 0.61 times as
 long: EfficientNet-B0, ResNet-50 with batches of 128 and of 32, on an H200 with cuDNN 9.19."""
-_OF_NHWC: Final = (0.47, 0.61)
+_NHWC_FACTOR: Final = (0.47, 0.61)
 _ASSUMED: Final = {
     "gpu": "kernel times scaled by the peaks; host, links and choice of kernels unchanged",
     "batch": "work scaled with the batch, except the optimizer; host unchanged",
@@ -316,7 +319,7 @@ _ASSUMED: Final = {
 }
 
 
-def _modelled(text: str, whole: str) -> Scenario | None:
+def _model_scenario(text: str, whole: str) -> Scenario | None:
     """Return the scenario of a model with an argument, as in ``gpu:H100``; None if it is none."""
     kind, _, argument = text.partition(":")
     if kind not in _ASSUMED or not argument:
@@ -336,39 +339,39 @@ def _modelled(text: str, whole: str) -> Scenario | None:
 
 
 def _change(text: str, whole: str) -> Change:
-    found = _CHANGE.fullmatch(text)
-    if found is None or (found["no"] is None) == (found["factor"] is None):
+    parsed = _CHANGE.fullmatch(text)
+    if parsed is None or (parsed["no"] is None) == (parsed["factor"] is None):
         raise UsageError(
             f"{whole!r} is not a scenario{suggested(text.strip(), NAMED)}: use 'CLASS x FACTOR', "
             f"'layer:PATTERN x FACTOR', 'host x FACTOR', 'no CLASS', a TOML file, or "
-            f"{_either(NAMED)}"
+            f"{_words_with_or(NAMED)}"
         )
-    one = Change(remove=True)
-    if found["factor"] is not None:
-        one = Change(factor=_factor(found["factor"], whole))
-    what, (kind, _, pattern) = found["what"], found["what"].partition(":")
+    change = Change(remove=True)
+    if parsed["factor"] is not None:
+        change = Change(factor=_factor(parsed["factor"], whole))
+    what, (kind, _, pattern) = parsed["what"], parsed["what"].partition(":")
     try:
         if kind == "range" and pattern:
-            return replace(one, what="host", range=pattern)
+            return replace(change, what="host", range=pattern)
         if kind in _SELECTORS and pattern:
-            return replace(one, **{kind: pattern})
+            return replace(change, **{kind: pattern})
         word, _, part = what.partition("/")
         if part:
-            return replace(one, category=word, part=part)
-        return replace(one, **_selected_by(what))
+            return replace(change, category=word, part=part)
+        return replace(change, **_selected_by(what))
     except UsageError as error:
         raise UsageError(f"{whole!r}: {error}") from None
 
 
 def _factor(text: str, whole: str) -> float | tuple[float, float]:
     try:
-        numbers = [float(one) for one in text.split("..")]
+        numbers = [float(number) for number in text.split("..")]
     except ValueError:
         numbers = []
-    if not 1 <= len(numbers) <= 2 or not all(0 <= one <= _LARGEST for one in numbers):
+    if not 1 <= len(numbers) <= 2 or not all(0 <= number <= _LARGEST_FACTOR for number in numbers):
         raise UsageError(
-            f"{text!r} in {whole!r} is not a factor: use a number from 0 to {_LARGEST:g}, or two "
-            "as in 0.5..0.8"
+            f"{text!r} in {whole!r} is not a factor: use a number from 0 to {_LARGEST_FACTOR:g}, "
+            "or two as in 0.5..0.8"
         )
     return numbers[0] if len(numbers) == 1 else (min(numbers), max(numbers))
 
@@ -376,8 +379,10 @@ def _factor(text: str, whole: str) -> float | tuple[float, float]:
 def _file(path: Path) -> Scenario:
     try:
         table = rtoml.loads(path.read_text("utf-8"))
-        found = msgspec.convert({"name": path.stem, **table}, Scenario)
-        return replace(found, assumes=tuple(f"{found.name}: {one}" for one in found.assumes))
+        loaded = msgspec.convert({"name": path.stem, **table}, Scenario)
+        return replace(
+            loaded, assumes=tuple(f"{loaded.name}: {assumption}" for assumption in loaded.assumes)
+        )
     except OSError as error:
         raise UsageError(f"cannot read the scenario {path}: {error.strerror or error}") from error
     except (
@@ -390,6 +395,6 @@ def _file(path: Path) -> Scenario:
         raise UsageError(f"{path} is not a scenario: {reason}; see docs/whatif.md") from error
 
 
-def _either(names: Any) -> str:
-    *some, last = names
-    return f"{', '.join(some)} or {last}"
+def _words_with_or(names: Any) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"

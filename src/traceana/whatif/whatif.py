@@ -19,7 +19,6 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
 from traceana.columns.intervals import union
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.keys import category_of
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import (
@@ -34,13 +33,26 @@ from traceana.settings import (
     RUN_TO_RUN_KERNELS,
     RUN_TO_RUN_PAGEABLE,
 )
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    NUMBER,
+    SHARE,
+    STEP,
+    TEXT,
+    TIME,
+    Column,
+    laid_out,
+    schema_of,
+)
 from traceana.timeline.copies import copies
 from traceana.timeline.graph import Graph, graphs
 from traceana.timeline.steps import MEDIAN_ERROR, measured_steps, span_of, step_time
 from traceana.timeline.threads import Floats
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
-from traceana.whatif.changed import Changed, Selection, changed, selected
+from traceana.trace.work import labels
+from traceana.whatif.changed import ChangedGraph, Selection, changed_graph, selected
 from traceana.whatif.profiler import ProfilerCost, fitted, host_factors, profiler_cost
 from traceana.whatif.replay import Meetings, path_times, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
@@ -48,8 +60,124 @@ from traceana.whatif.scenario import NAMED, Scenario, scenario
 if TYPE_CHECKING:
     from traceana.whatif.scenario import Change
 
-FACTORS: Final = tuple(one / 10 for one in range(11))
-"""Those of a curve."""
+_MEDIAN, _MEAN = "median step", "mean step"
+"""Two statistics: a batch that is late in every fourth step is in the mean alone."""
+_PREDICTED, _SAVING = "predicted", "saving"
+COLUMNS: Final = laid_out(
+    (
+        Column("scenario", TEXT, "its text or name"),
+        Column(
+            "predicted_ns",
+            TIME,
+            "`unprofiled_ns` after the change",
+            scale=_PREDICTED,
+            group=_MEDIAN,
+        ),
+        Column(
+            "low_ns",
+            TIME,
+            "lower end of its interval (`meta.settings.prediction_level`): from the factors' own "
+            "intervals, the variation of the steps and that from run to run by kind of work, "
+            "`change_error`, and the profiler's cost",
+            title="from",
+            scale=_PREDICTED,
+            group=_MEDIAN,
+        ),
+        Column("high_ns", TIME, "upper end", title="to", scale=_PREDICTED, group=_MEDIAN),
+        Column(
+            "relative",
+            SHARE,
+            "change of `predicted_ns` over `unprofiled_ns`",
+            title="change",
+            group=_MEDIAN,
+            signed=True,
+        ),
+        Column(
+            "saving_ns",
+            TIME,
+            "what a step gets shorter, mean over the measured steps ([What-if](whatif.md)), so not "
+            "the difference of the medians; 0 at least, the mean step at most",
+            scale=_SAVING,
+            group=_MEAN,
+        ),
+        Column("saving_share", SHARE, "of `mean_ns`", title="share", group=_MEAN),
+        Column(
+            "at_most_ns",
+            TIME,
+            "what changed in a step, of all processes, summed as if nothing overlapped, less what "
+            "it takes after the change; below 0 where it takes longer",
+            title="removed",
+            scale=_SAVING,
+            group="work",
+        ),
+        Column(
+            "limit",
+            CATEGORY,
+            "what takes most of the critical path after the change",
+            title="mostly",
+            group="critical path",
+        ),
+        Column(
+            "limit_share", SHARE, "its share of that path", title="share", group="critical path"
+        ),
+        Column(
+            "step_ns",
+            TIME,
+            "median time of the measured steps as recorded, of several processes the longest of "
+            "each",
+            title="per step",
+            scale=STEP,
+        ),
+        Column(
+            "unprofiled_ns",
+            TIME,
+            "`step_ns` without the profiler, as recorded where its cost is not known ([Without the "
+            "profiler](whatif.md#without-the-profiler)); all other figures are of it",
+        ),
+        Column(
+            "mean_ns",
+            TIME,
+            "mean of the steps that savings are of, without the profiler "
+            "([What-if](whatif.md#saving-and-interval))",
+            scale="one call",
+        ),
+        Column(
+            "saving_low_ns",
+            TIME,
+            "lower end of the interval of `saving_ns` (`meta.settings.prediction_level`)",
+        ),
+        Column("saving_high_ns", TIME, "upper end"),
+    ),
+    hidden="step_ns unprofiled_ns mean_ns saving_low_ns saving_high_ns",
+    dropped="limit_share at_most_ns limit saving_share",
+)
+"""The columns of :func:`whatif`."""
+PATH: Final = (
+    Column("scenario", TEXT, "the scenario; null: as recorded"),
+    Column("of", CATEGORY, "a class of work, `host`, `launch`, `sync` or `gap`"),
+    Column("time_ns", TIME, "its time on the critical path, mean over the measured steps"),
+)
+"""The columns of the critical path of :class:`Prediction`."""
+CURVE: Final = (
+    COLUMNS[0],
+    Column("factor", NUMBER, "what all factors of the scenario are replaced by", type=pl.Float64),
+    Column(
+        "predicted_ns",
+        TIME,
+        "the median step, without the profiler; what the scenario removes is removed at 0",
+        scale=_PREDICTED,
+    ),
+)
+"""The columns of :func:`curves`."""
+REPLAY: Final = (
+    Column("events", COUNT, "device work and moments of host threads"),
+    Column("measured_ns", TIME, "summed windows of all steps as recorded"),
+    Column("replayed_ns", TIME, "the same as replayed"),
+    Column("largest_error_ns", TIME, "largest difference of the end of any event"),
+)
+"""The fields of :class:`Replay`."""
+FACTORS: Final = tuple(tenth / 10 for tenth in range(11))
+"""The factors of a curve."""
 _HEAVIEST: Final = 4
 
 
@@ -68,19 +196,22 @@ def replay(trace: Trace) -> Replay:
     ``measured_ns`` and ``replayed_ns`` are the summed windows of all steps,
     ``largest_error_ns`` the largest difference of the end of any event.
     """
-    events = measured = again = error = 0
+    events = measured = replayed = largest_error = 0
     processes = list(graphs(trace, with_host=True))
     meetings = Meetings.of(trace.whole, processes)
-    lags, lengths = [one.edges.lag for one in processes], [one.duration for one in processes]
-    for graph, (over, _) in zip(
+    lags = [graph.edges.lag for graph in processes]
+    lengths = [graph.duration for graph in processes]
+    for graph, (ended, _) in zip(
         processes, replayed_together(processes, meetings, lags, lengths), strict=True
     ):
-        begin, end = step_windows(graph, over, graph.duration)
-        events += len(over)
+        begin, end = step_windows(graph, ended, graph.duration)
+        events += len(ended)
         measured += int((graph.steps["end"] - graph.steps["begin"]).sum())
-        again += int((end - begin).sum())
-        error = max(error, int(np.abs(over - graph.at - graph.duration).max(initial=0)))
-    return Replay(events, measured, again, error)
+        replayed += int((end - begin).sum())
+        largest_error = max(
+            largest_error, int(np.abs(ended - graph.at - graph.duration).max(initial=0))
+        )
+    return Replay(events, measured, replayed, largest_error)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -113,7 +244,12 @@ def part_of(trace: Trace) -> Part:
     numbers = (
         whole.tables.steps.group_by("number").agg(pl.col("start").min()).sort("start")["number"]
     )
-    counts = _activities(whole, numbers)
+    launching_step = whole.tables.steps["number"].gather(
+        whole.tables.activities["step"].drop_nulls()
+    )
+    counted = launching_step.value_counts(name="count")
+    count_of_step = dict(zip(counted["number"], counted["count"], strict=True))
+    counts = [count_of_step.get(number, 0) for number in numbers]
     (measured,) = np.nonzero(numbers.is_in(measured_steps(trace).numbers).to_numpy())
     first = last = middle = int(measured[len(measured) // 2])
     lowest, highest = max(int(measured[0]) - 1, 0), int(measured[-1])
@@ -126,14 +262,6 @@ def part_of(trace: Trace) -> Part:
             break
         first, last = (first - 1, last) if before else (first, last + 1)
     return Part(numbers[first : last + 1].to_list(), sum(counts[first : last + 1]))
-
-
-def _activities(trace: Trace, numbers: pl.Series) -> list[int]:
-    """Return how many activities each of the steps ``numbers`` launched, of all processes."""
-    own = trace.tables.steps["number"].gather(trace.tables.activities["step"].drop_nulls())
-    counted = own.value_counts(name="count")
-    of = dict(zip(counted["number"], counted["count"], strict=True))
-    return [of.get(number, 0) for number in numbers]
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -166,10 +294,10 @@ class Model(msgspec.Struct, frozen=True):
     @property
     def recorded_ns(self) -> int:
         """Median time of the replayed steps as recorded."""
-        return int(_median(_per_step(self, None)))
+        return int(_median(_step_times(self, None)))
 
     @property
-    def of_all(self) -> float:
+    def scale(self) -> float:
         """Median time of all measured steps over that of the replayed ones: by so much are the
         figures of a part of the trace scaled, so that they are of the step that is reported."""
         all_of_them = None if self.part.numbers is None else step_time(self.trace)
@@ -183,8 +311,8 @@ class Model(msgspec.Struct, frozen=True):
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
-        cost, timed = profiler_cost(trace.whole), trace.meta.unprofiled_step_ns
-        if cost is not None and timed is not None:
+        cost, unprofiled_ns = profiler_cost(trace.whole), trace.meta.unprofiled_step_ns
+        if cost is not None and unprofiled_ns is not None:
             cost = replace(cost, measured=True)
         unprofiled = [
             np.ones(len(graph.host.begin))
@@ -194,94 +322,73 @@ class Model(msgspec.Struct, frozen=True):
         ]
         measured = _measured(trace, processes)
         model = cls(trace, part, first, processes, meetings, measured, cost, unprofiled)
-        if cost is None or timed is None:
+        if cost is None or unprofiled_ns is None:
             return model
 
         def step_ns(multiple: float) -> float:
             nothing: list[list[Selection]] = [[] for _ in processes]
-            return _median(_per_step(model, _predicted(model, (), nothing, 0.5, multiple)))
+            return _median(_step_times(model, _outcome(model, (), nothing, 0.5, multiple)))
 
-        cost = fitted(cost, timed, step_ns)
-        again = [host_factors(trace.whole, graph, cost) for graph in processes]
-        return replace(model, cost=cost, unprofiled=again)
+        cost = fitted(cost, unprofiled_ns, step_ns)
+        refitted = [host_factors(trace.whole, graph, cost) for graph in processes]
+        return replace(model, cost=cost, unprofiled=refitted)
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A scenario, and what each of its changes is about in each process of a model."""
+class BoundScenario(msgspec.Struct, frozen=True):
+    """A scenario, and the selection of each of its changes in each process of a model."""
 
     scenario: Scenario
     selections: list[list[Selection]]
 
     @classmethod
-    def of(cls, model: Model, asked: str | Scenario) -> Asked:
-        """Return the scenario ``asked`` of ``model``.
+    def of(cls, model: Model, wanted: str | Scenario) -> BoundScenario:
+        """Return the scenario ``wanted`` of ``model``.
 
         Raises :class:`~traceana.errors.UsageError`, and
         :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
         """
-        found = scenario(asked) if isinstance(asked, str) else asked
-        changes, of_changes = [], []
-        for one in found.changes:
-            with suppress(NoSuchSelectionError) if one.implied else nullcontext():
-                of_changes.append(selected(model.trace, model.processes, one))
-                changes.append(one)
-        found = replace(found, changes=tuple(changes))
-        return cls(found, [list(one) for one in zip(*of_changes, strict=True)])
+        chosen = scenario(wanted) if isinstance(wanted, str) else wanted
+        changes, selections = [], []
+        for change in chosen.changes:
+            with suppress(NoSuchSelectionError) if change.implied else nullcontext():
+                selections.append(selected(model.trace, model.processes, change))
+                changes.append(change)
+        chosen = replace(chosen, changes=tuple(changes))
+        of_process = [list(process) for process in zip(*selections, strict=True)]
+        return cls(chosen, of_process)
 
 
 class Prediction(NamedTuple):
     """The ``table`` of :func:`whatif`, and the critical ``path`` by what its time is of.
 
-    ``path`` has ``scenario`` (null: as recorded), ``of`` (a class of work, ``host``, ``launch``,
-    ``sync`` or ``gap``) and ``time_ns``, the mean over the measured steps; most time first.
+    ``path`` has the columns :data:`PATH`; most time first.
     """
 
     table: Result
     path: pl.DataFrame
 
 
-def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
+def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     """Return one row per scenario, in their order, and their critical paths.
 
-    ``scenario``
-        Its name.
-    ``step_ns``
-        Median time of the measured steps as recorded, of several processes the longest of each.
-    ``unprofiled_ns``
-        The same without the profiler (:mod:`traceana.whatif.profiler`), as far as its cost is
-        known. All other figures are of the program without it.
-    ``mean_ns``
-        Mean of the same, of the steps of :class:`Saving`.
-    ``predicted_ns``, ``low_ns``, ``high_ns``
-        The median after the change, and its interval (``prediction_level``): from the factors' own
-        intervals, the variation of the steps and that from run to run by kind of work,
-        ``change_error``, and the profiler's cost.
-    ``relative``
-        Predicted change over ``unprofiled_ns``.
-    ``saving_ns``, ``saving_low_ns``, ``saving_high_ns``, ``saving_share``
-        :class:`Saving`: the mean over the steps, so not the difference of the medians.
-    ``at_most_ns``
-        What the step would save if nothing that changes overlapped: the summed time of what the
-        scenario changes, less what it takes after the change.
-    ``limit``, ``limit_share``
-        What takes most of the critical path after the change, and its share of it.
+    The columns are :data:`COLUMNS`. Savings are those of :class:`Saving`.
     """
-    category = category_of(model.trace.whole.tables.activities, model.trace.whole)
-    steps = max(len(_per_step(model, None)), 1)
+    category = labels(model.trace.whole.tables, "category")["category"]
+    steps = max(len(_step_times(model, None)), 1)
     base, recorded_ns = unprofiled(model), model.recorded_ns
     rows = []
-    paths = [_path(model, category, None, base.replays[0], steps)]
-    for one in asked:
-        found, *ends = _replays(model, one.scenario.changes, one.selections)
-        medians = [_median(_per_step(model, end)) for end in (found, *ends)]
-        path = _path(model, category, one.scenario.name, found, steps)
-        low, high = _interval(model, one, found, medians, path, base)
+    paths = [_path_of_scenario(model, category, None, base.replays[0], steps)]
+    for bound in scenarios:
+        outcome, *ends_of_factors = _outcomes(model, bound.scenario.changes, bound.selections)
+        medians = [_median(_step_times(model, end)) for end in (outcome, *ends_of_factors)]
+        path = _path_of_scenario(model, category, bound.scenario.name, outcome, steps)
+        low, high = _interval(model, bound, outcome, medians, path, base)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
-        saving = _saving(model, one, found, ends, base)
+        saving = _saving(model, bound, outcome, ends_of_factors, base)
         rows.append(
             {
-                "scenario": one.scenario.name,
+                "scenario": bound.scenario.name,
                 "step_ns": recorded_ns,
                 "unprofiled_ns": round(base.median_ns),
                 "mean_ns": round(base.mean_ns),
@@ -293,18 +400,19 @@ def whatif(model: Model, asked: Sequence[Asked]) -> Prediction:
                 "saving_low_ns": saving.low_ns,
                 "saving_high_ns": saving.high_ns,
                 "saving_share": saving.share,
-                "at_most_ns": round(_summed(model, found) / steps),
+                "at_most_ns": round(_time_removed(model, outcome) / steps),
                 "limit": limit,
                 "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
         )
-    frame = _of_all(model, pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
-    return Prediction(Result(frame, {}, _notes(model, asked)), _of_all(model, pl.concat(paths)))
+    frame = _scaled(model, pl.DataFrame(rows, schema=schema_of(COLUMNS), orient="row"))
+    table = Result(frame, {}, _notes(model, scenarios), COLUMNS)
+    return Prediction(table, _scaled(model, pl.concat(paths)))
 
 
-def _of_all(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frame`` with its times scaled by :attr:`Model.of_all`."""
-    scale = model.of_all
+def _scaled(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with its times scaled by :attr:`Model.scale`."""
+    scale = model.scale
     if scale == 1.0:
         return frame
     return frame.with_columns(
@@ -323,22 +431,22 @@ class Unprofiled(msgspec.Struct, frozen=True):
     mean_ns: float
     low_ns: float
     high_ns: float
-    replays: list[_Replayed]
+    replays: list[_Outcome]
 
 
 def unprofiled(model: Model) -> Unprofiled:
     """Return the step without the profiler; as recorded where its cost is not known."""
     if model.cost is None:
-        recorded, times = _recorded(model), _per_step(model, None)
+        recorded, times = _as_recorded(model), _step_times(model, None)
         median = _median(times)
-        return Unprofiled(median, _mean(_settled(model, times)), median, median, [recorded])
-    nothing: list[list[Selection]] = [[] for _ in model.processes]
+        return Unprofiled(median, _mean(_settled_steps(model, times)), median, median, [recorded])
+    no_selections: list[list[Selection]] = [[] for _ in model.processes]
     replays = [
-        _predicted(model, (), nothing, 0.5, host)
-        for host in (1.0, model.cost.least, model.cost.most)
+        _outcome(model, (), no_selections, 0.5, factor)
+        for factor in (1.0, model.cost.least, model.cost.most)
     ]
-    medians = [_median(_per_step(model, one)) for one in replays]
-    mean = _mean(_settled(model, _per_step(model, replays[0])))
+    medians = [_median(_step_times(model, outcome)) for outcome in replays]
+    mean = _mean(_settled_steps(model, _step_times(model, replays[0])))
     return Unprofiled(medians[0], mean, min(medians), max(medians), replays)
 
 
@@ -359,39 +467,48 @@ class Saving(msgspec.Struct, frozen=True):
     share: float
 
 
-def saving(model: Model, asked: Asked, base: Unprofiled) -> Saving:
+def saving(model: Model, bound: BoundScenario, base: Unprofiled) -> Saving:
     """Return what a step saves without the profiler; ``base`` is :func:`unprofiled`."""
-    found, *ends = _replays(model, asked.scenario.changes, asked.selections)
-    one = _saving(model, asked, found, ends, base)
-    scale = model.of_all
-    time, low, high = (round(ns * scale) for ns in (one.time_ns, one.low_ns, one.high_ns))
-    return Saving(time, low, high, one.share)
+    outcome, *ends_of_factors = _outcomes(model, bound.scenario.changes, bound.selections)
+    unscaled = _saving(model, bound, outcome, ends_of_factors, base)
+    scale = model.scale
+    time, low, high = (
+        round(ns * scale) for ns in (unscaled.time_ns, unscaled.low_ns, unscaled.high_ns)
+    )
+    return Saving(time, low, high, unscaled.share)
 
 
 def _saving(
-    model: Model, asked: Asked, found: _Replayed, ends: Sequence[_Replayed], base: Unprofiled
+    model: Model,
+    bound: BoundScenario,
+    outcome: _Outcome,
+    ends_of_factors: Sequence[_Outcome],
+    base: Unprofiled,
 ) -> Saving:
-    settled = [_times(_settled(model, _per_step(model, one))) for one in base.replays]
-    before, step = settled[0], base.mean_ns
-    saved = [before - _times(_settled(model, _per_step(model, one))) for one in (found, *ends)]
-    means = [float(one.mean()) for one in saved]
+    def times(outcome: _Outcome) -> npt.NDArray[np.float64]:
+        return _times(_settled_steps(model, _step_times(model, outcome)))
+
+    before, mean_step = times(base.replays[0]), base.mean_ns
+    saved = before - times(outcome)
+    means = [float(saved.mean()), *(float((before - times(end)).mean()) for end in ends_of_factors)]
     error = 0.0
     if len(before) > 1:
-        error = float(saved[0].std(ddof=1)) / math.sqrt(len(before))
+        error = float(saved.std(ddof=1)) / math.sqrt(len(before))
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
     spread = math.hypot(error, _change_error(model, means[0]))
     if model.cost is not None:
         # The host's time without the profiler is known to some percent, and so is what it costs.
-        changes, selections = asked.scenario.changes, asked.selections
-        for host, own in zip((model.cost.least, model.cost.most), settled[1:], strict=True):
-            other = _predicted(model, changes, selections, 0.5, host)
-            means.append(float((own - _times(_settled(model, _per_step(model, other)))).mean()))
-    least, most = min(means) - spread, max(means) + spread
-    time, low, high = (round(min(max(one, 0.0), step)) for one in (means[0], least, most))
-    return Saving(time, low, high, time / step if step else 0.0)
+        changes, selections = bound.scenario.changes, bound.selections
+        costs = (model.cost.least, model.cost.most)
+        for host, recorded in zip(costs, base.replays[1:], strict=True):
+            predicted = _outcome(model, changes, selections, 0.5, host)
+            means.append(float((times(recorded) - times(predicted)).mean()))
+    bounds = means[0], min(means) - spread, max(means) + spread
+    time, low, high = (round(min(max(ns, 0.0), mean_step)) for ns in bounds)
+    return Saving(time, low, high, time / mean_step if mean_step else 0.0)
 
 
-def _settled(model: Model, times: Mapping[int | None, int]) -> Mapping[int | None, int]:
+def _settled_steps(model: Model, times: Mapping[int | None, int]) -> Mapping[int | None, int]:
     """Return the times of the measured steps, of several without the first that is replayed."""
     few = len(times) < FEWEST_STEPS
     return {number: time for number, time in times.items() if few or number != model.first}
@@ -405,30 +522,29 @@ def _mean(times: Mapping[int | None, int]) -> float:
     return float(_times(times).mean())
 
 
-def curves(model: Model, asked: Sequence[Asked]) -> pl.DataFrame:
-    """Return ``scenario``, ``factor`` and ``predicted_ns``: the median step of each scenario with
-    all its factors replaced by 0, 0.1, … 1; what it removes is removed at 0."""
+def curves(model: Model, scenarios: Sequence[BoundScenario]) -> pl.DataFrame:
+    """Return the median step of each scenario with all its factors replaced by 0, 0.1, … 1, with
+    the columns :data:`CURVE`."""
     rows = []
-    for one in asked:
+    for bound in scenarios:
         for factor in FACTORS:
             changes = [
                 # A wait for the device has no factor.
-                c
-                if c.what == "sync"
-                else replace(c, factor=factor, by=None, remove=c.remove and not factor)
-                for c in one.scenario.changes
+                change
+                if change.what == "sync"
+                else replace(change, factor=factor, by=None, remove=change.remove and not factor)
+                for change in bound.scenario.changes
             ]
-            found = _predicted(model, changes, one.selections, 0.5)
-            median = _median(_per_step(model, found))
-            rows.append((one.scenario.name, factor, round(median)))
-    schema = {"scenario": pl.String, "factor": pl.Float64, "predicted_ns": pl.Int64}
-    return _of_all(model, pl.DataFrame(rows, schema=schema, orient="row"))
+            outcome = _outcome(model, changes, bound.selections, 0.5)
+            median = _median(_step_times(model, outcome))
+            rows.append((bound.scenario.name, factor, round(median)))
+    return _scaled(model, pl.DataFrame(rows, schema=schema_of(CURVE), orient="row"))
 
 
-def usual(model: Model) -> list[Asked]:
-    """Return the default scenarios, those that change something in the trace: the classes with most
+def usual(model: Model) -> list[BoundScenario]:
+    """Return the default scenarios that change something in the trace: the classes with most
     time in half of it, a faster host, and the named ones."""
-    heavy = (
+    heaviest = (
         breakdown(model.trace)
         .frame.group_by("category", maintain_order=True)
         .agg(pl.col("time_ns").sum())
@@ -436,115 +552,98 @@ def usual(model: Model) -> list[Asked]:
         .head(_HEAVIEST)
     )
     on_device = model.trace.tables.activities["kind"].is_in(DEVICE_WORK).any()
-    texts = [f"{category} x 0.5" for category in heavy]
+    texts = [f"{category} x 0.5" for category in heaviest]
     texts += ["host x 0.5", "launch x 0.5"] if on_device else []
-    found = []
-    for one in [*texts, *NAMED]:
+    scenarios = []
+    for text in [*texts, *NAMED]:
         with suppress(NoSuchSelectionError):
-            found.append(Asked.of(model, one))
-    return found
+            scenarios.append(BoundScenario.of(model, text))
+    return scenarios
 
 
-_SCHEMA: Final = {
-    "scenario": pl.String,
-    "step_ns": pl.Int64,
-    "unprofiled_ns": pl.Int64,
-    "mean_ns": pl.Int64,
-    "predicted_ns": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-    "relative": pl.Float64,
-    "saving_ns": pl.Int64,
-    "saving_low_ns": pl.Int64,
-    "saving_high_ns": pl.Int64,
-    "saving_share": pl.Float64,
-    "at_most_ns": pl.Int64,
-    "limit": pl.String,
-    "limit_share": pl.Float64,
-}
-
-
-class _Replayed(msgspec.Struct, frozen=True):
+class _Outcome(msgspec.Struct, frozen=True):
     """A scenario replayed in each process: what it changed, how long each node takes without the
     waits of collectives for other ranks (ns), when each node was over, the begin and end of the
     windows of the steps, and what runs beside each of them (ns)."""
 
-    changes: list[Changed]
+    changes: list[ChangedGraph]
     alone: list[Ints]
     over: list[Ints]
     windows: list[tuple[Ints, Ints]]
     beside: list[Ints]
 
 
-def _replays(
+def _outcomes(
     model: Model, changes: Sequence[Change], selections: Sequence[Sequence[Selection]]
-) -> Iterator[_Replayed]:
+) -> Iterator[_Outcome]:
     """Yield the replay of a scenario, and those with its least and most factors where they are
     intervals."""
-    yield _predicted(model, changes, selections, 0.5)
+    yield _outcome(model, changes, selections, 0.5)
     if any(change.by or change.factors[0] < change.factors[1] for change in changes):
         for where in (0.0, 1.0):
-            yield _predicted(model, changes, selections, where)
+            yield _outcome(model, changes, selections, where)
 
 
-def _predicted(
+def _outcome(
     model: Model,
     changes: Sequence[Change],
     selections: Sequence[Sequence[Selection]],
     where: float,
     host: float = 1.0,
-) -> _Replayed:
+) -> _Outcome:
     """Replay ``changes`` at ``where`` between their factors; the host takes ``host`` times as long
     as it is estimated to take without the profiler."""
-    both = zip(model.processes, selections, model.unprofiled, strict=True)
-    made = [
-        changed(graph, changes, chosen, where, np.where(own < 1, own * host, own))
-        for graph, chosen, own in both
-    ]
-    found = replayed_together(
-        model.processes, model.meetings, [one.lag for one in made], [one.duration for one in made]
-    )
-    # A collective takes as long as its ranks let it.
-    taken = [one._replace(duration=lengths) for one, (_, lengths) in zip(made, found, strict=True)]
-    over = [ended for ended, _ in found]
-    windows = [
-        step_windows(graph, ended, one.duration)
-        for graph, ended, one in zip(model.processes, over, taken, strict=True)
-    ]
-    beside = [_beside(model.trace, *pair) for pair in zip(model.processes, made, strict=True)]
-    return _Replayed(taken, [one.duration for one in made], over, windows, beside)
+    changes_of_process = []
+    for graph, selection, unprofiled in zip(
+        model.processes, selections, model.unprofiled, strict=True
+    ):
+        # Time that the profiler added is estimated; other time is as recorded.
+        factors = np.where(unprofiled < 1, unprofiled * host, unprofiled)
+        changes_of_process.append(changed_graph(graph, changes, selection, where, factors))
+    alone = [change.duration for change in changes_of_process]
+    lags = [change.lag for change in changes_of_process]
+    replays = replayed_together(model.processes, model.meetings, lags, alone)
+    windows, beside, together = [], [], []
+    for graph, change, (over, duration) in zip(
+        model.processes, changes_of_process, replays, strict=True
+    ):
+        windows.append(step_windows(graph, over, duration))
+        beside.append(_time_beside(model.trace, graph, change))
+        # A collective takes as long as its ranks let it.
+        together.append(change._replace(duration=duration))
+    return _Outcome(together, alone, [over for over, _ in replays], windows, beside)
 
 
-def _beside(trace: Trace, graph: Graph, change: Changed) -> Ints:
+def _time_beside(trace: Trace, graph: Graph, change: ChangedGraph) -> Ints:
     """Return the time (ns) of what runs beside each step: of the busiest device, or of threads."""
-    found = np.zeros(graph.steps.height, dtype=np.int64)
+    beside = np.zeros(graph.steps.height, dtype=np.int64)
     rows = np.flatnonzero((change.beside > 0) & (graph.step != NONE))
     devices = trace.whole.tables.activities["device"].cast(pl.Int64).fill_null(NONE).to_numpy()
     of_device = devices[graph.activity[rows]]
     for device in np.unique(of_device).tolist():
-        own = rows[of_device == device]
-        np.maximum(found, _busy(graph, own, change.beside[own]), out=found)
-    pieces = np.flatnonzero(change.host_beside)
-    if len(pieces):
+        of_this_device = rows[of_device == device]
+        np.maximum(beside, _busy(graph, of_this_device, change.beside[of_this_device]), out=beside)
+    pieces_beside = np.flatnonzero(change.host_beside)
+    if len(pieces_beside):
         begin = graph.steps["begin"].to_numpy()
-        order = np.argsort(begin)
-        place = np.searchsorted(begin[order], graph.host.begin[pieces], side="right") - 1
-        inside = place >= 0
-        times = np.rint(change.host_beside[pieces[inside]]).astype(np.int64)
-        np.add.at(found, order[place[inside]], times)
-    return found
+        by_begin = np.argsort(begin)
+        step = np.searchsorted(begin[by_begin], graph.host.begin[pieces_beside], side="right") - 1
+        inside = step >= 0
+        times = np.rint(change.host_beside[pieces_beside[inside]]).astype(np.int64)
+        np.add.at(beside, by_begin[step[inside]], times)
+    return beside
 
 
 def _busy(graph: Graph, nodes: Ints, lengths: Ints) -> Ints:
     """Return for each step how long some of ``nodes`` runs, if they take ``lengths`` (ns)."""
     start = graph.at[nodes] - graph.at[nodes].min()
     # Each step has a stretch of time of its own.
-    stretch = int((start + lengths).max()) + 1
-    start = start + graph.step[nodes] * stretch
+    span = int((start + lengths).max()) + 1
+    start = start + graph.step[nodes] * span
     starts, ends = union(start, start + lengths)
-    found = np.zeros(graph.steps.height, dtype=np.int64)
-    np.add.at(found, starts // stretch, ends - starts)
-    return found
+    busy = np.zeros(graph.steps.height, dtype=np.int64)
+    np.add.at(busy, starts // span, ends - starts)
+    return busy
 
 
 def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
@@ -558,19 +657,19 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
     return [np.flatnonzero(graph.steps["step_row"].is_in(kept.implode())) for graph in processes]
 
 
-def _per_step(model: Model, after: _Replayed | None) -> Mapping[int | None, int]:
+def _step_times(model: Model, outcome: _Outcome | None) -> Mapping[int | None, int]:
     """Return the longest window of each measured step over the processes, or what runs beside it
-    where that is longer; as recorded without ``after``."""
+    where that is longer; as recorded without ``outcome``."""
     longest: dict[int | None, int] = {}
-    for at, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
-        if after is None:
+    for process, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
+        if outcome is None:
             length = (graph.steps["end"] - graph.steps["begin"]).to_numpy()
         else:
-            begin, end = after.windows[at]
-            length = np.maximum(end - begin, after.beside[at])
+            begin, end = outcome.windows[process]
+            length = np.maximum(end - begin, outcome.beside[process])
         numbers = graph.steps["number"].gather(rows).to_list()
-        for number, one in zip(numbers, length[rows].tolist(), strict=True):
-            longest[number] = max(longest.get(number, 0), one)
+        for number, time in zip(numbers, length[rows].tolist(), strict=True):
+            longest[number] = max(longest.get(number, 0), time)
     return longest
 
 
@@ -580,8 +679,8 @@ def _median(times: Mapping[int | None, int]) -> float:
 
 def _interval(
     model: Model,
-    asked: Asked,
-    found: _Replayed,
+    bound: BoundScenario,
+    outcome: _Outcome,
     medians: Sequence[float],
     path: pl.DataFrame,
     base: Unprofiled,
@@ -593,19 +692,19 @@ def _interval(
     work on the critical ``path``. Effects that a factor leaves out add an error in proportion to
     the change, and the profiler's cost is known to some percent.
     """
-    after = np.array(list(_per_step(model, found).values()))
-    middle, count, error = medians[0], len(after), 0.0
+    times = np.array(list(_step_times(model, outcome).values()))
+    middle, count, error = medians[0], len(times), 0.0
     if count > 1:
-        error = MEDIAN_ERROR * float(np.median(np.abs(after - middle))) * math.sqrt(2 / count)
+        error = MEDIAN_ERROR * float(np.median(np.abs(times - middle))) * math.sqrt(2 / count)
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, count - 1)
     between = _run_error(model, path) * middle
     spread = math.hypot(error, between, _change_error(model, middle - base.median_ns))
     low, high = min(medians), max(medians)
     if model.cost is None:
         return max(0.0, low - spread), high + spread
-    changes, selections = asked.scenario.changes, asked.selections
+    changes, selections = bound.scenario.changes, bound.selections
     faster, slower = (
-        _median(_per_step(model, _predicted(model, changes, selections, 0.5, host)))
+        _median(_step_times(model, _outcome(model, changes, selections, 0.5, host)))
         for host in (model.cost.least, model.cost.most)
     )
     return (
@@ -620,7 +719,7 @@ def _run_error(model: Model, path: pl.DataFrame) -> float:
     if model.trace.on_cpu:
         return level * RUN_TO_RUN_CPU
     times = dict(path.select("of", "time_ns").iter_rows())
-    host = sum(times.pop(of, 0) for of in ("host", "launch", "sync", "gap"))
+    host = sum(times.pop(kind, 0) for kind in ("host", "launch", "sync", "gap"))
     copied = times.pop("memcpy", 0)
     pageable = (copies(model.trace.whole)["host_memory"] == "pageable").any()
     parts = (
@@ -638,68 +737,75 @@ def _change_error(model: Model, change: float) -> float:
     return abs(change) * error * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
 
 
-def _recorded(model: Model) -> _Replayed:
+def _as_recorded(model: Model) -> _Outcome:
     """Return the trace as it is."""
     lags = [graph.edges.lag for graph in model.processes]
     lengths = [graph.duration for graph in model.processes]
-    none = [np.zeros(graph.steps.height, dtype=np.int64) for graph in model.processes]
-    made = [
-        Changed(lag, length, np.ones(len(graph.host.begin)), nothing, nothing.astype(np.float64))
-        for graph, lag, length, nothing in zip(model.processes, lags, lengths, none, strict=True)
+    nothing_beside = [np.zeros(graph.steps.height, dtype=np.int64) for graph in model.processes]
+    unchanged = [
+        ChangedGraph(lag, length, np.ones(len(graph.host.begin)), beside, beside.astype(np.float64))
+        for graph, lag, length, beside in zip(
+            model.processes, lags, lengths, nothing_beside, strict=True
+        )
     ]
-    over = [graph.at + graph.duration for graph in model.processes]
+    ended = [graph.at + graph.duration for graph in model.processes]
     windows = [
         (graph.steps["begin"].to_numpy(), graph.steps["end"].to_numpy())
         for graph in model.processes
     ]
-    return _Replayed(made, lengths, over, windows, none)
+    return _Outcome(unchanged, lengths, ended, windows, nothing_beside)
 
 
-def _path(
-    model: Model, category: pl.Series, scenario: str | None, found: _Replayed, steps: int
+def _path_of_scenario(
+    model: Model, category: pl.Series, scenario: str | None, outcome: _Outcome, steps: int
 ) -> pl.DataFrame:
     """Return the rows of a scenario of :class:`Prediction`'s ``path``."""
     times: Counter[str] = Counter()
-    for graph, one, over, windows, rows in zip(
-        model.processes, found.changes, found.over, found.windows, model.measured, strict=True
+    for graph, change, ended, windows, rows in zip(
+        model.processes, outcome.changes, outcome.over, outcome.windows, model.measured, strict=True
     ):
-        times += path_times(model.trace, category, graph, one, over, windows[0], rows)
-    parts = [(scenario, of, round(time / steps)) for of, time in times.most_common()]
-    schema = {"scenario": pl.String, "of": pl.String, "time_ns": pl.Int64}
+        times += path_times(model.trace, category, graph, change, ended, windows[0], rows)
+    parts = [(scenario, kind, round(time / steps)) for kind, time in times.most_common()]
+    schema = schema_of(PATH)
     return pl.DataFrame(parts, schema=schema, orient="row")
 
 
-def _summed(model: Model, found: _Replayed) -> int:
+def _time_removed(model: Model, outcome: _Outcome) -> int:
     """Return by how much work and pieces of threads get shorter in the measured steps, summed."""
-    saved = 0
-    for graph, change, alone, rows, own_host in zip(
-        model.processes, found.changes, found.alone, model.measured, model.unprofiled, strict=True
+    total = 0
+    for graph, change, alone, rows, unprofiled in zip(
+        model.processes,
+        outcome.changes,
+        outcome.alone,
+        model.measured,
+        model.unprofiled,
+        strict=True,
     ):
         # Other collectives take as long as their ranks let them.
-        own = np.isin(graph.step, rows) & (alone != graph.duration)
-        saved += int((graph.duration - change.duration)[own].sum())
+        in_steps = np.isin(graph.step, rows) & (alone != graph.duration)
+        total += int((graph.duration - change.duration)[in_steps].sum())
         begin = graph.steps["begin"].to_numpy()[rows]
         end = graph.steps["end"].to_numpy()[rows]
-        order = np.argsort(begin)
-        last = np.searchsorted(begin[order], graph.host.begin, side="right") - 1
-        inside = (last >= 0) & (graph.host.begin < end[order][np.maximum(last, 0)])
-        less = (graph.host.end - graph.host.begin) * (own_host - change.host)
-        saved += round(float(less[inside].sum()))
-    return saved
+        by_begin = np.argsort(begin)
+        last = np.searchsorted(begin[by_begin], graph.host.begin, side="right") - 1
+        inside = (last >= 0) & (graph.host.begin < end[by_begin][np.maximum(last, 0)])
+        removed = (graph.host.end - graph.host.begin) * (unprofiled - change.host)
+        total += round(float(removed[inside].sum()))
+    return total
 
 
-def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
-    notes = list(dict.fromkeys(note for one in asked for note in one.scenario.assumes))
+def _notes(model: Model, scenarios: Sequence[BoundScenario]) -> tuple[str, ...]:
+    notes = list(dict.fromkeys(note for bound in scenarios for note in bound.scenario.assumes))
     notes += measured_steps(model.trace).notes or ("no steps: whole capture",)
     notes += [model.part.note] if model.part.note else []
-    stays = sum(
+    unmoved = sum(
         int((graph.activity != NONE).sum())
         - len(np.unique(graph.edges.target[graph.activity[graph.edges.target] != NONE]))
         for graph in model.processes
     )
-    if stays:
-        noun = "activity" if stays == 1 else "activities"
-        notes.append(f"no recorded dependency: {stays:,} {noun}, not moved")
+    if unmoved:
+        noun = "activity" if unmoved == 1 else "activities"
+        notes.append(f"no recorded dependency: {unmoved:,} {noun}, not moved")
     notes += _on_collectives(model)
     return tuple(notes)
 
@@ -707,13 +813,15 @@ def _notes(model: Model, asked: Sequence[Asked]) -> tuple[str, ...]:
 def _on_collectives(model: Model) -> tuple[str, ...]:
     """Return how many collectives wait for the last of their ranks, if there are collectives."""
     trace = model.trace.whole
-    found = int((category_of(trace.tables.activities, trace) == "collective").sum())
+    category = labels(trace.tables, "category")["category"]
+    collectives = int((category == "collective").sum())
     together = sum(model.meetings.ranks)
-    if not found:
+    if not collectives:
         return ()
     if not together:
         return ("collectives: recorded durations, waits for other ranks included",)
-    rest = f", {found - together:,} with their recorded duration" if found > together else ""
+    apart = collectives - together
+    rest = f", {apart:,} with their recorded duration" if apart > 0 else ""
     return (f"collectives: {together:,} wait for their last rank{rest}",)
 
 

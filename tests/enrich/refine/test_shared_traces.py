@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from tests.support.opened import opened
-from traceana.enrich.keys import described
+from traceana.timeline.work import work
 from traceana.trace import Trace
+from traceana.trace.work import COLUMNS
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 NETWORKS = [
@@ -32,6 +33,8 @@ NETWORKS = [
 ]
 DIRECTIONS = ("fprop", "dgrad", "wgrad")
 
+NOT_IN_ACTIVITIES = ("layer", "range", "call", "step", "layer_type", "role")
+
 pytestmark = [
     pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces"),
 ]
@@ -45,11 +48,11 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 @pytest.fixture(scope="module")
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return the kernels with their classes, and the launching ``operator``."""
-    rows = trace.tables.activities.filter(pl.col("kind") == "kernel").select(
-        "name_id", "class", "duration", "op", "episode", "scope"
-    )
-    operator = trace.tables.ops["name"].cast(pl.String).gather(rows["op"])
-    return described(rows, trace).with_columns(operator.alias("operator"))
+    labels = (column.name for column in COLUMNS if column.name not in NOT_IN_ACTIVITIES)
+    rows = work(trace, *labels, "episode", "scope", "op", "class", "rule", "context_rule")
+    texts = pl.col(pl.Categorical).cast(pl.String)
+    kernels = rows.filter(kind="kernel").with_columns(texts).drop("direction")
+    return kernels.rename({"kernel_direction": "direction"})
 
 
 def time_ns(rows: pl.DataFrame) -> int:

@@ -11,18 +11,17 @@ import pytest
 
 from tests.support.manifest import FIXTURES
 from tests.support.opened import opened
-from traceana.enrich.keys import described
 
 RECORDINGS = FIXTURES / "gpu"
 NAMES = ["convs_fp32_nchw_benchmark", "vgg11_b32", "resnet18_b8", "products", "alexnet_eager"]
-COLUMNS = ("category", "algorithm", "direction", "precision", "batched")
+COLUMNS = ("category", "algorithm", "kernel_direction", "precision", "batched")
 
 
 def classes(path: Path) -> pl.DataFrame:
     trace = opened(path)
-    rows = trace.tables.activities.filter(pl.col("kind") == "kernel")
-    rows = rows.select("name_id", "class", "start", "stream", "duration")
-    return described(rows, trace).sort("start", "stream").select("name", "duration", *COLUMNS)
+    rows = trace.work.filter(kind="kernel").sort("start", "stream")
+    texts = pl.col(pl.Categorical).cast(pl.String)
+    return rows.select("name", "duration", *COLUMNS).with_columns(texts)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     [
         ("category", None, 0.995),
         ("algorithm", ["conv"], 0.99),
-        ("direction", ["conv"], 0.99),
+        ("kernel_direction", ["conv"], 0.99),
         ("precision", ["attention", "conv", "gemm", "rnn"], 0.99),
         # Products one by one, as in `products`, have no neighbours.
         ("batched", ["gemm"], 0.88),

@@ -20,7 +20,7 @@ from tests.timeline.critical.simulation import Machine
 from traceana.columns.nesting import NONE, Ints, Nesting
 from traceana.timeline.critical import critical, segments
 from traceana.timeline.threads import cut
-from traceana.timeline.waits import Ended, all_waits
+from traceana.timeline.waits import WorkByEnd, all_waits
 from traceana.trace import Trace
 from traceana.vocabulary.option_words import CriticalBy
 
@@ -242,7 +242,7 @@ def test_the_last_that_ended_is_found(
     key, end, asked = (np.array(column, dtype=np.int64) for column in zip(*work, strict=True)) if (
         work
     ) else (np.zeros(0, dtype=np.int64),) * 3  # fmt: skip
-    index = Ended.of(key, end, asked)
+    index = WorkByEnd.of(key, end, asked)
     of, after, until, before = (np.array(c, dtype=np.int64) for c in zip(*queries, strict=True))
     ended = [
         max((i for i, row in enumerate(work) if row[0] == q[0] and row[1] <= q[2]), default=NONE)

@@ -3,19 +3,19 @@
 Patterns run in polars' Rust regular expressions, whose time is linear in the text for every
 pattern. Names are only searched; they are never used as patterns.
 
-The literals that a text must contain for a pattern to match. Compiling a pattern takes a thousand
-times longer than searching for a literal, and most rules match no name of a given trace. So a
-pattern is compiled only if one of its literals occurs.
+Compiling a pattern takes a thousand times longer than searching for a word, and most rules match no
+name of a given trace. So a pattern is compiled only if its words, which every match contains, occur
+in the names. ``tools/rule_words.py`` derives them; patterns of users are always compiled.
 
-The canonical spelling and the head of a kernel's name; rules are matched against these texts. They
-are used for matching only. Tables keep names as recorded by the profiler.
+Rules are matched against the canonical spelling of a name and against its head. Tables keep names
+as recorded by the profiler.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import chain, compress
 from typing import Final
@@ -55,13 +55,14 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
     if given.is_empty():
         return pl.DataFrame(schema=CLASS_SCHEMA)
     if given.estimated_size() <= _MOST_KEPT:
-        return (_of_own_rules() if rules is None else _of_rules(rules)).of(given)
+        cache_of_rules = _own_cache() if rules is None else _cache_of(rules)
+        return cache_of_rules.classes_of(given)
     distinct = given.unique(maintain_order=True)
     classes = _classify_distinct(distinct, load_rules() if rules is None else rules)
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")
 
 
-class _Classified:
+class _ClassCache:
     """The classes of the names that one rule set has classified in this process.
 
     The runs of a comparison and the files of a sweep have nearly the same names. Without ``rules``
@@ -70,25 +71,26 @@ class _Classified:
 
     def __init__(self, rules: RuleSet | None) -> None:
         self._rules = rules
-        known = pl.DataFrame(schema=CLASS_SCHEMA) if rules is not None else kept_classes()
+        kept = pl.DataFrame(schema=CLASS_SCHEMA) if rules is not None else kept_classes()
         # Replaced as one, so that threads may classify at the same time.
-        self._kept = {text: row for row, text in enumerate(known["name"])}, known
+        self._kept = {name: row for row, name in enumerate(kept["name"])}, kept
         self._unsaved: list[pl.DataFrame] = []
 
-    def of(self, names: pl.Series) -> pl.DataFrame:
+    def classes_of(self, names: pl.Series) -> pl.DataFrame:
         """Return the classes of ``names``, which is not empty and has no null."""
-        rows, classes = self._kept
+        row_of_name, classes = self._kept
         texts = names.to_list()
-        fresh = list(dict.fromkeys(text for text in texts if text not in rows))
-        if fresh:
+        new = list(dict.fromkeys(name for name in texts if name not in row_of_name))
+        if new:
             rules = load_rules() if self._rules is None else self._rules
-            added = _classify_distinct(pl.Series("name", fresh, dtype=pl.String), rules)
-            rows = {**rows, **{text: row for row, text in enumerate(fresh, classes.height)}}
+            added = _classify_distinct(pl.Series("name", new, dtype=pl.String), rules)
+            row_of_new = {name: row for row, name in enumerate(new, classes.height)}
+            row_of_name = {**row_of_name, **row_of_new}
             classes = pl.concat([classes, added], rechunk=True)
             if classes["name"].estimated_size() <= _MOST_KEPT:
-                self._kept = rows, classes
+                self._kept = row_of_name, classes
                 self._unsaved.append(added)
-        return classes[np.array([rows[text] for text in texts], dtype=np.int64)]
+        return classes[np.array([row_of_name[name] for name in texts], dtype=np.int64)]
 
     def save(self) -> None:
         """Keep what this process has classified for the next one."""
@@ -98,42 +100,39 @@ class _Classified:
 
 
 def kept_classes() -> pl.DataFrame:
-    """Return the kept classes, as :data:`CLASS_SCHEMA`: no rows where the file cannot be used.
-
-    It cannot where it is damaged, or was written with other rules.
-    """
+    """Return the kept classes, as :data:`CLASS_SCHEMA`: no rows if the file is damaged, or was
+    written with other rules."""
     nothing = pl.DataFrame(schema=CLASS_SCHEMA)
     content = cache.read("classes", _FILE, _key())
+    if content is None:
+        return nothing
     try:
-        return (
-            nothing
-            if content is None
-            else pl.DataFrame(msgspec.json.decode(content), schema=CLASS_SCHEMA)
-        )
+        return pl.DataFrame(msgspec.json.decode(content), schema=CLASS_SCHEMA)
     except (*UNDECODABLE, pl.exceptions.PolarsError):
         return nothing
 
 
 def keep(classes: pl.DataFrame, added: pl.DataFrame) -> None:
-    """Keep ``classes``, all that this process knows, or ``added`` where these are too many.
+    """Keep ``classes``, all of this process, or ``added`` if these are too many.
 
     Without a place to write, the next process classifies the names again.
     """
-    found = (one for one in (classes, added) if one["name"].estimated_size() <= MOST_IN_FILE)
-    if (chosen := next(found, None)) is None:
-        return
-    # Two threads may have added the same names.
-    chosen = chosen.unique("name", keep="first", maintain_order=True)
-    cache.write("classes", _FILE, _key(), msgspec.json.encode(chosen.to_dict(as_series=False)))
+    for frame in (classes, added):
+        if frame["name"].estimated_size() <= MOST_IN_FILE:
+            # Two threads may have added the same names.
+            kept = frame.unique("name", keep="first", maintain_order=True)
+            content = msgspec.json.encode(kept.to_dict(as_series=False))
+            cache.write("classes", _FILE, _key(), content)
+            return
 
 
 def _key() -> str:
     """Return what decides on a class: polars, the rules and the code that applies them."""
-    return f"{pl.__version__}\n{_state()}"
+    return f"{pl.__version__}\n{_digest_of_code()}"
 
 
 @functools.cache
-def _state() -> str:
+def _digest_of_code() -> str:
     classify = resources.files("traceana.enrich") / "classify"
     return digest(
         chain(
@@ -145,19 +144,19 @@ def _state() -> str:
 
 
 # The rules of users are read anew for each trace: kept classes belong to one rule set.
-_of_rules = functools.lru_cache(maxsize=1)(_Classified)
+_cache_of = functools.lru_cache(maxsize=1)(_ClassCache)
 
 
 @functools.cache
-def _of_own_rules() -> _Classified:
-    return _Classified(None)
+def _own_cache() -> _ClassCache:
+    return _ClassCache(None)
 
 
 def keep_classes() -> None:
     """Keep the classes of names that are new to this user, so that the next process finds them."""
     # A bundle, or rules of the user's: nothing was classified by traceana's own alone.
-    if _of_own_rules.cache_info().currsize:
-        _of_own_rules().save()
+    if _own_cache.cache_info().currsize:
+        _own_cache().save()
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -197,8 +196,11 @@ def explain(name: str, rules: RuleSet | None = None) -> Explanation:
 def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
     texts = canonical(names)
     heads = heads_of(texts)
-    deciding = _deciding_rules(texts, heads, rules.rules)
-    classes = _rule_table(rules.rules)[deciding]
+    columns = {name: [rule.columns.get(name) for rule in rules.rules] for name in CLASS_COLUMNS}
+    class_of_rule = pl.DataFrame(columns, schema=CLASS_COLUMNS).with_columns(
+        rule=pl.Series([rule.id for rule in rules.rules], dtype=pl.String)
+    )
+    classes = class_of_rule[_deciding_rules(texts, heads, rules.rules)]
     completed = _complete(classes, texts, heads, rules.attributes).with_columns(name=names)
     family = pl.col("algorithm").replace_strict(FAMILY_OF_ALGORITHM, default=None)
     return completed.with_columns(family=family.cast(pl.String)).select(list(CLASS_SCHEMA))
@@ -210,7 +212,7 @@ def _deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -
     ``names`` are in canonical spelling, ``heads`` are their heads.
     """
     deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
-    undecided = _Undecided(names, heads)
+    undecided = _UndecidedNames(names, heads)
     for first in range(0, len(rules), _AT_ONCE):
         for position, rows in enumerate(undecided.matching(rules[first : first + _AT_ONCE]), first):
             deciding[undecided.decide(rows)] = position
@@ -220,10 +222,10 @@ def _deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -
 
 def matches(rules: Sequence[Rule], names: pl.Series, heads: pl.Series) -> list[bool]:
     """Return whether each of ``rules`` matches any of ``names``, whose heads are ``heads``."""
-    return [len(rows) > 0 for rows in _Undecided(names, heads).matching(rules)]
+    return [len(rows) > 0 for rows in _UndecidedNames(names, heads).matching(rules)]
 
 
-class _Undecided:
+class _UndecidedNames:
     """The names that are not decided yet, grouped by their heads.
 
     Most rules match heads, and there are far fewer heads than names. A head is dropped as soon as
@@ -232,97 +234,82 @@ class _Undecided:
 
     def __init__(self, names: pl.Series, heads: pl.Series) -> None:
         self._names = names
-        self._open = np.ones(len(names), dtype=np.bool_)
-        distinct, head_of = _distinct(heads)
-        self._rows = np.argsort(head_of, kind="stable")  # rows of `names`, head by head
-        self._counts = np.bincount(head_of, minlength=len(distinct))
-        self._heads = distinct
-        self._collect_words()
+        self._undecided = np.ones(len(names), dtype=np.bool_)
+        self._heads = heads.unique(maintain_order=True).rename("head")
+        positions = self._heads.to_frame().with_row_index("position")
+        head_of_name = (
+            heads.rename("head")
+            .to_frame()
+            .join(positions, on="head", how="left", maintain_order="left")["position"]
+            .cast(pl.Int64)
+            .to_numpy()
+        )
+        self._rows = np.argsort(head_of_name, kind="stable")  # rows of `names`, head by head
+        self._names_of_head = np.bincount(head_of_name, minlength=len(self._heads))
+        self._collect_texts()
 
     def matching(self, rules: Sequence[Rule]) -> list[Indices]:
         """Return the rows of the undecided names that each of ``rules`` matches.
 
         All patterns are compiled and run in one query, so that they run in parallel.
         """
-        rows = self._by_head(rules)
-        searches = {
-            i: pl.LazyFrame([self._names.gather(rows[i]).alias("name")]).select(_on_name(rule))
-            for i, rule in enumerate(rules)
-            if len(rows[i]) and (rule.name is not None or rule.unless is not None)
-        }
-        for i, found in zip(searches, pl.collect_all(list(searches.values())), strict=True):
-            rows[i] = rows[i][found.to_series().to_numpy()]
+        rows = self._matching_heads(rules)
+        searches = {}
+        for i, rule in enumerate(rules):
+            if not len(rows[i]) or (rule.name is None and rule.unless is None):
+                continue
+            name = pl.col("name").str
+            matches_name = pl.lit(True) if rule.name is None else name.contains(rule.name)
+            if rule.unless is not None:
+                matches_name &= ~name.contains(rule.unless)
+            names = self._names.gather(rows[i]).alias("name")
+            searches[i] = pl.LazyFrame([names]).select(matches_name)
+        for i, matched in zip(searches, pl.collect_all(list(searches.values())), strict=True):
+            rows[i] = rows[i][matched.to_series().to_numpy()]
+        return rows
+
+    def _matching_heads(self, rules: Sequence[Rule]) -> list[Indices]:
+        """Return, for each of ``rules``, the rows of the undecided names whose heads match."""
+        rows = []
+        patterns = {}
+        for i, rule in enumerate(rules):
+            by_head = rule.head is None or self._all_heads.may_match(rule.head)
+            possible = by_head and (rule.name is None or self._all_names.may_match(rule.name))
+            rows.append(self._rows if possible else self._rows[:0])
+            if rule.head is not None and len(rows[i]):
+                patterns[str(i)] = rule.head
+        if not patterns:
+            return rows
+        matched = self._heads.to_frame().select(
+            pl.col("head").str.contains(pattern).alias(i) for i, pattern in patterns.items()
+        )
+        for column in matched:
+            name_matched = np.repeat(column.to_numpy(), self._names_of_head)
+            rows[int(column.name)] = self._rows[name_matched]
         return rows
 
     def decide(self, rows: Indices) -> Indices:
         """Mark ``rows`` as decided and return those that were undecided."""
-        fresh = rows[self._open[rows]]
-        self._open[fresh] = False
-        return fresh
+        new = rows[self._undecided[rows]]
+        self._undecided[new] = False
+        return new
 
     def forget_decided(self) -> None:
         """Drop the heads without undecided names."""
-        still = self._open[self._rows]
-        group = np.repeat(np.arange(len(self._counts)), self._counts)[still]
-        counts = np.bincount(group, minlength=len(self._counts))
-        self._rows = self._rows[still]
-        live = counts > 0
-        self._counts = counts[live]
-        if not live.all():
-            self._heads = self._heads.filter(pl.Series(live))
-            self._collect_words()
+        kept = self._undecided[self._rows]
+        head = np.repeat(np.arange(len(self._heads)), self._names_of_head)[kept]
+        names_of_head = np.bincount(head, minlength=len(self._heads))
+        self._rows = self._rows[kept]
+        kept_heads = names_of_head > 0
+        self._names_of_head = names_of_head[kept_heads]
+        if not kept_heads.all():
+            self._heads = self._heads.filter(pl.Series(kept_heads))
+            self._collect_texts()
 
-    def _collect_words(self) -> None:
-        """Note the text of the undecided names: fewer names need fewer patterns."""
-        self._in_heads = Words(self._heads)
-        self._in_names = Words(self._names.gather(self._rows))
-
-    def _by_head(self, rules: Sequence[Rule]) -> list[Indices]:
-        """Return, for each of ``rules``, the rows of the undecided names whose heads match."""
-        none = np.empty(0, dtype=np.int64)
-        rows = [self._rows if self._can_match(rule) else none for rule in rules]
-        searched = {
-            str(i): rule.head
-            for i, rule in enumerate(rules)
-            if rule.head is not None and len(rows[i])
-        }
-        if not searched:
-            return rows
-        heads = self._heads.alias("head").to_frame()
-        found = heads.select(
-            pl.col("head").str.contains(pattern).alias(i) for i, pattern in searched.items()
-        )
-        for column in found:
-            rows[int(column.name)] = self._rows[np.repeat(column.to_numpy(), self._counts)]
-        return rows
-
-    def _can_match(self, rule: Rule) -> bool:
-        return (rule.head is None or self._in_heads.allow(rule.head)) and (
-            rule.name is None or self._in_names.allow(rule.name)
-        )
-
-
-def _on_name(rule: Rule) -> pl.Expr:
-    name = pl.col("name").str
-    matched = pl.lit(True) if rule.name is None else name.contains(rule.name)
-    return matched if rule.unless is None else matched & ~name.contains(rule.unless)
-
-
-def _distinct(texts: pl.Series) -> tuple[pl.Series, Indices]:
-    """Return the distinct texts, and the position of each text among them."""
-    distinct = texts.unique(maintain_order=True)
-    table = pl.DataFrame({"text": distinct}).with_row_index("position")
-    joined = (
-        texts.rename("text").to_frame().join(table, on="text", how="left", maintain_order="left")
-    )
-    return distinct, joined["position"].cast(pl.Int64).to_numpy()
-
-
-def _rule_table(rules: Sequence[Rule]) -> pl.DataFrame:
-    """Return one row per rule, with the columns that it sets."""
-    columns = {name: [rule.columns.get(name) for rule in rules] for name in CLASS_COLUMNS}
-    table = pl.DataFrame(columns, schema=CLASS_COLUMNS)
-    return table.with_columns(rule=pl.Series([rule.id for rule in rules], dtype=pl.String))
+    def _collect_texts(self) -> None:
+        """Join the texts of the undecided names: fewer names need fewer patterns."""
+        self._all_heads = SearchedText(self._heads)
+        self._all_names = SearchedText(self._names.gather(self._rows))
 
 
 def _complete(
@@ -334,57 +321,52 @@ def _complete(
     canonical spelling, ``heads`` are their heads.
     """
     parts = {"name": names, "head": heads}
-    words = {part: Words(texts) for part, texts in parts.items()}
-    category, library = _Choice(classes["category"]), _Choice(classes["library"])
+    texts_of_part = {part: SearchedText(texts) for part, texts in parts.items()}
+    category, library = _ValueRows(classes["category"]), _ValueRows(classes["library"])
     columns = {name: classes[name] for name in {attribute.column for attribute in attributes}}
     empty = {name: column.is_null().to_numpy() for name, column in columns.items()}
     for attribute in attributes:
-        name = attribute.column
-        if not words[attribute.name_part].allow(attribute.pattern):
+        name, pattern = attribute.column, attribute.pattern
+        if not texts_of_part[attribute.name_part].may_match(pattern):
             continue
-        wanted = empty[name] & category.among(attribute.categories)
-        rows = np.flatnonzero(wanted & library.among(attribute.libraries))
+        of_categories = category.having(attribute.categories)
+        of_libraries = library.having(attribute.libraries)
+        rows = np.flatnonzero(empty[name] & of_categories & of_libraries)
         texts = parts[attribute.name_part].gather(rows)
-        if len(rows) and Words(texts).allow(attribute.pattern):
-            read = _reading(texts, attribute)
+        if len(rows) and SearchedText(texts).may_match(pattern):
+            value = _value_in(pl.col("text"), attribute).alias("value")
+            read = texts.alias("text").to_frame().select(value)["value"]
             columns[name] = columns[name].clone().scatter(rows, read)
             empty[name][rows] = read.is_null().to_numpy()
     return classes.with_columns(**columns)
 
 
-class _Choice:
+class _ValueRows:
     """Lookup of the rows of a column that have one of a few values."""
 
     def __init__(self, column: pl.Series) -> None:
         distinct = column.unique(maintain_order=True)
         self._position = {value: position for position, value in enumerate(distinct)}
-        self._codes = column.replace_strict(
+        self._code_of_row = column.replace_strict(
             distinct, pl.Series(range(len(distinct)), dtype=pl.Int32), return_dtype=pl.Int32
         ).to_numpy()
 
-    def among(self, values: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def having(self, values: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return which rows have one of ``values``; all rows if ``values`` is empty."""
         wanted = np.full(len(self._position), not values, dtype=np.bool_)
         for value in values:
             if value in self._position:
                 wanted[self._position[value]] = True
-        chosen: npt.NDArray[np.bool_] = wanted[self._codes]
+        chosen: npt.NDArray[np.bool_] = wanted[self._code_of_row]
         return chosen
 
 
-def _reading(texts: pl.Series, attribute: Attribute) -> pl.Series:
-    """Return the value that ``attribute`` finds in each of ``texts``, null where it finds none."""
-    text = pl.col("text")
+def _value_in(text: pl.Expr, attribute: Attribute) -> pl.Expr:
+    """Return the value that ``attribute`` finds in ``text``, null if it finds none."""
     if isinstance(attribute.value, bool) or "$" not in attribute.value:
-        value: pl.Expr = pl.when(text.str.contains(attribute.pattern)).then(pl.lit(attribute.value))
-    else:
-        value = _assembled(text, attribute)
-    return texts.alias("text").to_frame().select(value.alias("value")).to_series()
-
-
-def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:
+        return pl.when(text.str.contains(attribute.pattern)).then(pl.lit(attribute.value))
     pieces: list[pl.Expr] = []
-    for number, piece in enumerate(_GROUP.split(str(attribute.value))):
+    for number, piece in enumerate(_GROUP.split(attribute.value)):
         if number % 2:
             pieces.append(text.str.extract(attribute.pattern, int(piece)).str.to_lowercase())
         elif piece:
@@ -395,29 +377,21 @@ def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:
     return value
 
 
-_TOKEN: Final = re.compile(
-    r"\\(?:[pPuUx]\{[^}]*\}|b\{[a-z-]+\}|x[0-9a-fA-F]{2}|.)"  # an escape
-    r"|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]"  # a set
-    r"|\(\?[a-zA-Z-]+\)"  # flags
-    r"|\((?:\?(?:P?<\w+>|[a-zA-Z-]*:))?"  # the start of a group
-    r"|(?:[*+?]|\{\d+(?:,\d*)?\})\??"  # a repetition
-    r"|[^\\\[\](){}|*+?^$.]+"  # letters
-    r"|.",
-    re.DOTALL,
-)
-_VERBOSE: Final = re.compile(r"\(\?[a-zA-Z]*x")
-_PATTERN_MARKS: Final = frozenset("\\[](){}|*+?^$.")
-_EDGES: Final = frozenset("bBAz<>")
-_CLASSES: Final = frozenset("dDwWsSpPuUxantrfv0")
-
-_SHORTEST: Final = 3
-"""Shorter literals occur in nearly every text and exclude no pattern."""
+WORDS_FILE: Final = "words.json"
+"""The words of the patterns of traceana's own rules, in their folder."""
 
 _LONGEST_TEXT: Final = 200_000
-"""Bytes of text above which nearly all literals occur, so that all patterns are compiled."""
+"""Bytes of text above which nearly all words occur, so that all patterns are compiled."""
 
 
-class Words:
+@functools.cache
+def _words_of_patterns() -> Mapping[str, Sequence[Sequence[str]]]:
+    """Return {pattern: sets of words}: every match of a pattern contains a word of each set."""
+    file = resources.files("traceana.enrich.classify") / "rules" / WORDS_FILE
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, list[list[str]]])
+
+
+class SearchedText:
     """Texts that patterns are matched against."""
 
     def __init__(self, texts: pl.Series) -> None:
@@ -425,67 +399,13 @@ class Words:
         short = texts.estimated_size() <= _LONGEST_TEXT
         self._text = "\n".join(texts.to_list()).casefold() if short else None
 
-    def allow(self, pattern: str) -> bool:
-        """Return false if ``pattern`` cannot match any of the texts, else true."""
-        if self._text is None:
-            return True
+    def may_match(self, pattern: str) -> bool:
+        """Return whether ``pattern`` can match any of the texts."""
         text = self._text
-        return all(any(word in text for word in words) for words in literals(pattern))
-
-
-@functools.lru_cache(maxsize=4096)
-def literals(pattern: str) -> tuple[frozenset[str], ...]:
-    """Return sets of case-folded words: every match of ``pattern`` contains a word of each set."""
-    if _VERBOSE.search(pattern):
-        return ()
-    return _alternatives(iter(_TOKEN.findall(pattern)))
-
-
-def _alternatives(tokens: Iterator[str]) -> tuple[frozenset[str], ...]:
-    """Return the sets of words of the alternatives up to the end of the group.
-
-    All sets of a single alternative; of several, one set with the rarest words of each.
-    """
-    branches: list[list[frozenset[str]]] = []
-    found: list[frozenset[str]] = []
-    run = ""  # the letters that follow each other
-    group: tuple[frozenset[str], ...] = ()  # the sets of the group just read, which may be optional
-    for token in tokens:
-        kind = token[0]
-        if kind in "*?" or token[:2] == "{0":
-            run, group = run[:-1], ()
-        if group:
-            found += group
-            group = ()
-        if kind not in _PATTERN_MARKS:
-            run += token
-        elif kind == "\\" and token[1] not in _CLASSES:
-            run += "" if token[1] in _EDGES else token[1:]
-        elif kind not in "^$" and not (kind == "(" and token[-1] == ")"):  # edges and flags
-            if len(run) >= _SHORTEST:
-                found.append(frozenset((run.casefold(),)))
-            run = ""
-            if kind == "(":
-                group = _alternatives(tokens)
-            elif kind == "|":
-                branches.append(found)
-                found = []
-            elif kind == ")":
-                break
-    found += group
-    if len(run) >= _SHORTEST:
-        found.append(frozenset((run.casefold(),)))
-    if not branches:
-        return tuple(found)
-    branches.append(found)
-    if not all(branches):
-        return ()
-    return (frozenset().union(*map(_rarest, branches)),)
-
-
-def _rarest(sets: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Return the set whose shortest word is longest: long words are rare."""
-    return sets[0] if len(sets) == 1 else max(sets, key=lambda words: min(map(len, words)))
+        if text is None:
+            return True
+        words = _words_of_patterns().get(pattern, ())
+        return all(any(word in text for word in alternatives) for alternatives in words)
 
 
 _INTEGER: Final = r"(?:unsigned |signed )?(?:int|long|long long|short|char|bool|size_t)"
@@ -578,12 +498,12 @@ def mangled_head(name: str) -> str:
     if start is None:
         return name
     position, parts = start.end(), []
-    while found := _SOURCE_NAME.match(name, position):
-        position = found.end()
-        if found[2]:
+    while source_name := _SOURCE_NAME.match(name, position):
+        position = source_name.end()
+        if source_name[2]:
             parts.append("std")
             continue
-        length = int(found[1])
+        length = int(source_name[1])
         part = name[position : position + length]
         position += length
         parts.append("{anon}" if part.startswith("_GLOBAL__N_") else part)

@@ -30,8 +30,9 @@ ClassValue = str | bool
 class Rule(msgspec.Struct, frozen=True):
     """A pattern of names, and the class of the names that match it.
 
-    ``head`` is matched against the name's head (:func:`.spelling.heads_of`), ``name`` against the
-    whole name. If both are given, both must match. ``unless`` must not match the whole name.
+    ``head`` is matched against the name's head (:func:`traceana.enrich.classify.engine.heads_of`),
+    ``name`` against the whole name. If both are given, both must match. ``unless`` must not match
+    the whole name.
     """
 
     id: str
@@ -85,14 +86,9 @@ def rules_in_use(extra: Path | None) -> RuleSet | None:
     None where the user has none: traceana's own are read only for names that are new. Raises the
     errors of :func:`load_rules`.
     """
-    files = [file for file in (extra, _configured_rules()) if file is not None]
+    configured = config_folder() / "rules.toml"
+    files = [*([] if extra is None else [extra]), *([configured] if configured.exists() else [])]
     return load_rules(*files) if files else None
-
-
-def _configured_rules() -> Path | None:
-    """Return the user's rule file ``traceana/rules.toml``, or ``None`` if it does not exist."""
-    file = config_folder() / "rules.toml"
-    return file if file.exists() else None
 
 
 def load_rules(*files: Path) -> RuleSet:
@@ -308,15 +304,12 @@ def _needed_pattern(table: dict[str, Any], key: str, location: _Location) -> str
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.ComputeError as error:
-            raise location.error(table, f"{key}: invalid pattern: {_problem(error)}", key) from None
+            # The cause is one of several lines of polars' message.
+            lines = str(error).splitlines()
+            (cause, *_) = [line for line in lines if line.startswith("error: ")] or lines
+            cause = cause.removeprefix("regex ").removeprefix("error: ").rstrip(".")
+            raise location.error(table, f"{key}: invalid pattern: {cause}", key) from None
     return pattern
-
-
-def _problem(error: pl.exceptions.ComputeError) -> str:
-    """Return the cause from polars' message of several lines."""
-    lines = str(error).splitlines()
-    errors = [line for line in lines if line.startswith("error: ")] or lines
-    return errors[0].removeprefix("regex ").removeprefix("error: ").rstrip(".")
 
 
 def _check_value(

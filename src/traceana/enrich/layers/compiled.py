@@ -38,7 +38,7 @@ from traceana.vocabulary.operators import (
 )
 
 if TYPE_CHECKING:
-    from traceana.enrich.layers.generated_code import Code, CodeOfGraph, Own
+    from traceana.enrich.layers.generated_code import Code, CodeOfGraph, UnmatchedCode
 
 _AROUND: Final = (
     rf"^(?:{COMPILED_REGION}\b|{COMPILED_GRAPH}|CompiledFunction(?:Backward)?$|Pregraph bytecode$|"
@@ -76,12 +76,12 @@ class CompiledGraphs:
     """The calls, by position, that are part of the generated code around them."""
     codes: tuple[CodeOfGraph, ...]
     """The generated code of the graphs, where it is known."""
-    own: tuple[Own, ...]
-    """Generated code that is of no layer of the forward pass."""
+    own: tuple[UnmatchedCode, ...]
+    """Generated code that belongs to no layer of the forward pass."""
     nesting: Nesting
 
     def finer(self, layer: Ints) -> Ints:
-        """Return ``layer`` without those that graphs of a network have of what is around them."""
+        """Return ``layer`` without the layers that graphs of a network inherit from around them."""
         around = take(layer, self.of_network)
         return np.where((around != NONE) & (around == layer), NONE, layer)
 
@@ -90,20 +90,21 @@ class CompiledGraphs:
 
         The code is part of the operator ``op`` around the calls of a graph.
         """
-        found = np.full(len(op), NONE, dtype=np.int64)
-        op = take(self.around, op)
-        here = np.flatnonzero(np.isin(op, self.rows))
-        if not len(here):
-            return found
+        stretch = np.full(len(op), NONE, dtype=np.int64)
+        graph_row = take(self.around, op)
+        in_graph = np.flatnonzero(np.isin(graph_row, self.rows))
+        if not len(in_graph):
+            return stretch
         start = self.nesting.start
         first = min(int(start.min()), int(time.min()))
         span = max(int(start.max()), int(time.max())) - first + 1
         if len(self.rows) * span >= WIDEST:
-            return found
-        graph = np.searchsorted(self.rows, op[here])
-        begun = self.graph * span + start[self.calls] - first
-        found[here] = np.searchsorted(begun, graph * span + time[here] - first) + graph
-        return found
+            return stretch
+        graph = np.searchsorted(self.rows, graph_row[in_graph])
+        call_begins = self.graph * span + start[self.calls] - first
+        begun = np.searchsorted(call_begins, graph * span + time[in_graph] - first)
+        stretch[in_graph] = begun + graph
+        return stretch
 
     def layers_behind(self, of_op: Ints, layers: list[Layer], first: int) -> Ints:
         """Return the layer of each stretch of generated code; new ones are appended to ``layers``.
@@ -114,45 +115,45 @@ class CompiledGraphs:
         kernels where these are known. The last entry is NONE, for no layer.
         """
         before = take(of_op, np.unique(self.behind[self.behind != NONE]))
-        distinct, at = np.unique(before[before >= first], return_index=True)
-        distinct = distinct[np.argsort(at)]
+        distinct, first_use = np.unique(before[before >= first], return_index=True)
+        distinct = distinct[np.argsort(first_use)]
         fused = np.full(len(layers) + 1, NONE, dtype=np.int64)
         fused[distinct] = len(layers) + np.arange(len(distinct))
-        found = fused[take(of_op, self.behind)]
+        layer_of_stretch = fused[take(of_op, self.behind)]
         names = {int(layer): "fused" for layer in fused[distinct]}
         if self.codes:
             from traceana.enrich.layers.generated_code import label, labels
 
-            numbers: dict[object, int] = {}
-            for one in self.own:
+            layer_of_code: dict[object, int] = {}
+            for part in self.own:
                 # Equal for the runs of one kernel in several steps.
-                owners = frozenset(int(of_op[owner]) for owner in one.owners)
-                key = one.code.code, one.position, owners
-                layer = numbers.setdefault(key, len(layers) + len(names))
+                owners = frozenset(int(of_op[owner]) for owner in part.owners)
+                key = part.code.code, part.position, owners
+                layer = layer_of_code.setdefault(key, len(layers) + len(names))
                 names.setdefault(layer, "fused")
-                if one.call == NONE:
-                    found[one.stretch] = layer
+                if part.call == NONE:
+                    layer_of_stretch[part.stretch] = layer
                 else:
-                    names[layer] = label(one.code.code[one.position].name)
-                    of_op[self.root == one.call] = layer
-            names |= {
-                layer: name for layer, name in labels(self.codes, found).items() if layer in names
-            }
+                    names[layer] = label(part.code.code[part.position].name)
+                    of_op[self.root == part.call] = layer
+            labelled = labels(self.codes, layer_of_stretch).items()
+            names |= {layer: name for layer, name in labelled if layer in names}
         # Calls amid generated code have the layer of the code before them, or behind them.
         stretch = self.in_code + self.graph[self.in_code]
+        of_stretch = layer_of_stretch[stretch]
         of_call = np.full(len(of_op), NONE, dtype=np.int64)
         of_call[self.calls[self.in_code]] = np.where(
-            found[stretch] == NONE, found[stretch + 1], found[stretch]
+            of_stretch == NONE, layer_of_stretch[stretch + 1], of_stretch
         )
-        known = take(of_call, self.root)
-        np.copyto(of_op, known, where=known != NONE)
+        of_root = take(of_call, self.root)
+        np.copyto(of_op, of_root, where=of_root != NONE)
         taken = {path for path, _, _ in layers}
         for number, name in enumerate(names.values()):
-            paths = (f"{name}_{one}" for one in count(number))
-            path = next(one for one in paths if one not in taken)
+            paths = (f"{name}_{suffix}" for suffix in count(number))
+            path = next(path for path in paths if path not in taken)
             layers.append((path, "fused", "layer"))
             taken.add(path)
-        return np.append(found, NONE)
+        return np.append(layer_of_stretch, NONE)
 
 
 def compiled_graphs(
@@ -176,100 +177,115 @@ def compiled_graphs(
     for level in deeper:
         above = parent[level]
         opened[level] = around[level] & (opened[above] | region[level])
-        outer = opened[above] & ~opened[level] & ~seeds[level]
-        root[level] = np.where(outer, level, root[above])
-    every = np.arange(ops.height)
-    calls = np.flatnonzero((root == every) & (parent != NONE))
+        becomes_root = opened[above] & ~opened[level] & ~seeds[level]
+        root[level] = np.where(becomes_root, level, root[above])
+    all_ops = np.arange(ops.height)
+    calls = np.flatnonzero((root == all_ops) & (parent != NONE))
     calls = calls[opened[parent[calls]]]
     if not len(calls):
         return None
-    # Inductor's own range around a graph is part of the operator around it.
-    within = names.matching(f"^{COMPILED_GRAPH}") & (parent != NONE)
-    around_graph = np.where(within, parent, every)
-    row = around_graph[parent[calls]]
-    order = np.lexsort((nesting.start[calls], row))
-    calls, row = calls[order], row[order]
-    rows, begins, graph = np.unique(row, return_index=True, return_inverse=True)
+
+    # Calls by graph: a graph is identified by the operator around its calls. Inductor's own range
+    # around a graph is part of the operator around it.
+    is_inner_range = names.matching(f"^{COMPILED_GRAPH}") & (parent != NONE)
+    around_graph = np.where(is_inner_range, parent, all_ops)
+    graph_row = around_graph[parent[calls]]
+    order = np.lexsort((nesting.start[calls], graph_row))
+    calls, graph_row = calls[order], graph_row[order]
+    rows, begins, graph = np.unique(graph_row, return_index=True, return_inverse=True)
     calls_of = [slice(*ends) for ends in pairwise([*begins.tolist(), len(calls)])]
     stretches_of = [slice(at.start + g, at.stop + g + 1) for g, at in enumerate(calls_of)]
+    graph_of_row = {row: g for g, row in enumerate(rows.tolist())}
 
     # Each step calls the same graphs: distinct calls and pairs of graphs are read once.
     (kind,) = numbered(ops.select("name", pl.col("input_shapes").cast(pl.Categorical))[calls])
-    described = [
+    call_of_kind = [
         compiled_call(str(name), shapes)
         for name, shapes in ops.select("name", "input_shapes")[calls[first_rows(kind)]].iter_rows()
     ]
     behind = np.insert(calls, begins, rows)
-    own, in_code = np.full(len(calls), NONE, dtype=np.int64), np.zeros(len(calls), dtype=np.bool_)
-    backward = np.flatnonzero(opened & names.matching(_BACKWARD) & (forward != NONE))
-    number = {graph_row: g for g, graph_row in enumerate(rows.tolist())}
-    backward_graphs = {number[one]: int(forward[one]) for one in backward.tolist() if one in number}
-    known: dict[tuple[bytes, bytes], tuple[Ints, Ints, Flags]] = {}
-    for g, forward_row in backward_graphs.items():
-        here, stretches = calls_of[g], stretches_of[g]
+    forward_call = np.full(len(calls), NONE, dtype=np.int64)
+    in_code = np.zeros(len(calls), dtype=np.bool_)
+    backward_rows = np.flatnonzero(opened & names.matching(_BACKWARD) & (forward != NONE))
+    forward_row_of_backward = {
+        graph_of_row[row]: int(forward[row])
+        for row in backward_rows.tolist()
+        if row in graph_of_row
+    }
+    gradients_of_kinds: dict[tuple[bytes, bytes], tuple[Ints, Ints, Flags]] = {}
+    for g, forward_row in forward_row_of_backward.items():
+        backward_slice, stretches = calls_of[g], stretches_of[g]
         behind[stretches] = NONE
-        if forward_row not in number:
+        if forward_row not in graph_of_row:
             continue
-        there = calls_of[number[forward_row]]
-        key = kind[there].tobytes(), kind[here].tobytes()
-        if key not in known:
-            known[key] = gradients(*([described[k] for k in kind[at]] for at in (there, here)))
-        of_calls, of_stretches, part_of_code = known[key]
+        forward_slice = calls_of[graph_of_row[forward_row]]
+        key = kind[forward_slice].tobytes(), kind[backward_slice].tobytes()
+        if key not in gradients_of_kinds:
+            gradients_of_kinds[key] = gradients(
+                [call_of_kind[k] for k in kind[forward_slice]],
+                [call_of_kind[k] for k in kind[backward_slice]],
+            )
+        of_calls, of_stretches, part_of_code = gradients_of_kinds[key]
         if (of_calls != NONE).any():
-            own[here], in_code[here] = take(calls[there], of_calls), part_of_code
+            forward_call[backward_slice] = take(calls[forward_slice], of_calls)
+            in_code[backward_slice] = part_of_code
             # The gradient of what runs before all forward calls comes last.
-            before = take(calls[there], of_stretches)
+            before = take(calls[forward_slice], of_stretches)
             behind[stretches] = np.where(before == NONE, forward_row, before)
 
-    of_op = np.full(ops.height, NONE, dtype=np.int64)
-    of_op[calls] = own
+    forward_of_op = np.full(ops.height, NONE, dtype=np.int64)
+    forward_of_op[calls] = forward_call
     codes: dict[int, CodeOfGraph] = {}
-    without_layer: tuple[Own, ...] = ()
-    if code is not None and (graphs := code()):
+    without_layer: tuple[UnmatchedCode, ...] = ()
+    if code is not None and (generated := code()):
         from traceana.enrich.layers.generated_code import CodeSearch, idle, place
 
-        search = CodeSearch(graphs, lambda name: compiled_call(name, None).weighted)
+        search = CodeSearch(generated, lambda name: compiled_call(name, None).weighted)
         texts, shapes = (
             ops[column].gather(calls).cast(pl.String).to_list()
             for column in ("name", "input_shapes")
         )
-        for g, at in enumerate(calls_of):
-            found = search.code(
-                texts[at], shapes[at], calls[at].tolist(), own[at].tolist(),
-                range(stretches_of[g].start, stretches_of[g].stop), backward=g in backward_graphs,
-            )  # fmt: skip
-            if found is not None:
-                codes[g] = found
+        for g, (at, stretches) in enumerate(zip(calls_of, stretches_of, strict=True)):
+            code_of_graph = search.code(
+                texts[at],
+                shapes[at],
+                calls[at].tolist(),
+                forward_call[at].tolist(),
+                range(stretches.start, stretches.stop),
+                backward=g in forward_row_of_backward,
+            )
+            if code_of_graph is not None:
+                codes[g] = code_of_graph
         pairs = [
-            (codes[g], codes[number[forward_row]])
-            for g, forward_row in backward_graphs.items()
-            if g in codes and number.get(forward_row) in codes
+            (codes[g], codes[graph_of_row[forward_row]])
+            for g, forward_row in forward_row_of_backward.items()
+            if g in codes and graph_of_row.get(forward_row) in codes
         ]
-        without_layer = tuple(place(pairs, behind, of_op))
+        without_layer = tuple(place(pairs, behind, forward_of_op))
         behind[idle(codes.values())] = NONE
 
     # A graph without products, as that of an optimizer, is not divided. Where generated kernels
     # have events, the rest is the cost of calling them.
-    weighted = np.bincount(graph, np.array([one.weighted for one in described])[kind])
+    weighted = np.bincount(graph, np.array([call.weighted for call in call_of_kind])[kind])
     with_events = np.bincount(graph, names.matching(GENERATED)[calls])
-    whole = (weighted == 0) | (with_events > 0)
-    behind[whole[np.insert(graph, begins, graph[begins])]] = NONE
+    undivided = (weighted == 0) | (with_events > 0)
+    behind[undivided[np.insert(graph, begins, graph[begins])]] = NONE
     of_network = np.full(ops.height, NONE, dtype=np.int64)
-    of_network[calls] = np.where(weighted[graph] > 1, row, NONE)
-    of_op = nesting.inherit(of_op)
+    of_network[calls] = np.where(weighted[graph] > 1, graph_row, NONE)
+    forward_of_op = nesting.inherit(forward_of_op)
     return CompiledGraphs(
-        root,
-        np.where(of_op == NONE, forward, of_op),
-        nesting.inherit(of_network),
-        calls,
-        graph,
-        rows,
-        behind,
-        around_graph,
-        np.flatnonzero(in_code),
-        tuple(codes.values()),
-        without_layer,
-        nesting,
+        root=root,
+        forward=np.where(forward_of_op == NONE, forward, forward_of_op),
+        of_network=nesting.inherit(of_network),
+        calls=calls,
+        graph=graph,
+        rows=rows,
+        behind=behind,
+        around=around_graph,
+        in_code=np.flatnonzero(in_code),
+        codes=tuple(codes.values()),
+        own=without_layer,
+        nesting=nesting,
     )
 
 
@@ -300,6 +316,13 @@ class CompiledCall:
     def weighted(self) -> bool:
         """Whether the call is a convolution, a product or attention."""
         return self.kind in ("convolution", "product") or "attention" in self.kind
+
+    @property
+    def operands_key(self) -> tuple[str, tuple[Shape, ...], bool, bool] | None:
+        """What tells calls of equal operands apart; None without recorded operands."""
+        if not self.operands:
+            return None
+        return self.kind, self.operands, self.of_gradient, self.biased
 
     @property
     def extents(self) -> _Extents | None:
@@ -347,8 +370,8 @@ def compiled_call(name: str, shapes: str | None) -> CompiledCall:
         kind = "product"
         # The addend comes first, such as a bias.
         adds = short.startswith(("addmm", "baddbmm"))
-        biased = adds and [len(one) for one in tensors[:1]] == [1]
-        tensors = tuple(one for one in tensors[adds:] if len(one) > 1)[:2]
+        biased = adds and [len(shape) for shape in tensors[:1]] == [1]
+        tensors = tuple(shape for shape in tensors[adds:] if len(shape) > 1)[:2]
     elif "attention" in short:
         kind, tensors = kind.replace("_for_cpu", ""), tensors[of_gradient:][:2]
     else:
@@ -356,8 +379,8 @@ def compiled_call(name: str, shapes: str | None) -> CompiledCall:
     return CompiledCall(kind, tensors, of_gradient, frozenset(words.split("_")) - {""}, biased)
 
 
-_MOST_NEAR: Final = 64
-"""Calls behind a forward operator among which that of a generated kernel is looked for."""
+_MOST_COMPARED: Final = 64
+"""Calls after a forward operator whose words are compared with a call of generated code."""
 _Key = TypeVar("_Key")
 
 
@@ -376,113 +399,155 @@ def gradients(
     other has the same. Generated code comes before the gradient that needs its result: it belongs
     to what ran behind that one's forward operator.
     """
-    found = np.full(len(backward), NONE, dtype=np.int64)
+    pairs = _GradientPairs(forward, backward)
+    pairs.add_equal_operands()
+    pairs.add_pixel_convolutions()
+    pairs.add_products()
+    upcoming = pairs.upcoming_forward_calls()
+    forward_call = pairs.forward_call
+    if (forward_call == NONE).all() and any(call.weighted for call in backward):
+        # Without recorded shapes nothing tells the calls apart.
+        return forward_call, upcoming, np.zeros(len(backward), dtype=np.bool_)
+    # What a checkpoint computes again is not a gradient: it does not show where the pass is.
+    pairs.add_recomputed()
+    in_code = pairs.add_generated(upcoming)
+    return forward_call, upcoming, in_code
 
-    def positions(
-        calls: Sequence[CompiledCall], key: Callable[[int, CompiledCall], _Key | None]
-    ) -> defaultdict[_Key, list[int]]:
-        """Return the positions of the calls of each key."""
-        of_key = defaultdict(list)
-        for position, call in enumerate(calls):
-            if (value := key(position, call)) is not None:
-                of_key[value].append(position)
-        return of_key
 
-    def pair(mine: Sequence[int], theirs: Sequence[int]) -> None:
-        """Pair forward and backward calls in reverse order, unless there are too many gradients."""
-        if 0 < len(theirs) <= len(mine):
-            found[list(theirs)] = mine[::-1][: len(theirs)]
+class _GradientPairs:
+    """The forward call of each call of a backward graph, as it is found; NONE before."""
 
-    forward_by_operands, backward_by_operands = (
-        positions(
-            calls,
-            lambda _, one: (
-                (one.kind, one.operands, one.of_gradient, one.biased) if one.operands else None
+    def __init__(self, forward: Sequence[CompiledCall], backward: Sequence[CompiledCall]) -> None:
+        self.forward, self.backward = forward, backward
+        self.forward_call = np.full(len(backward), NONE, dtype=np.int64)
+        self.forward_by_operands = _positions(forward, lambda _, call: call.operands_key)
+        self.backward_by_operands = _positions(backward, lambda _, call: call.operands_key)
+
+    def _add_in_reverse(self, forward: Sequence[int], backward: Sequence[int]) -> None:
+        """Pair calls in reverse order, unless there are too many gradients."""
+        if 0 < len(backward) <= len(forward):
+            self.forward_call[list(backward)] = forward[::-1][: len(backward)]
+
+    def add_equal_operands(self) -> None:
+        """Pair operators that have a gradient of their own: convolutions, attention."""
+        for (kind, operands, of_gradient, biased), backward in self.backward_by_operands.items():
+            if of_gradient:
+                forward = self.forward_by_operands[kind, operands, False, biased]
+                self._add_in_reverse(forward, backward)
+
+    def add_pixel_convolutions(self) -> None:
+        """Pair gradients of convolutions of one pixel, which are products in the forward graph."""
+        products = _positions(self.forward, lambda _, call: call.extents)
+        convolutions = _positions(
+            self.backward,
+            lambda position, call: (
+                call.extents_of_pixels if self.forward_call[position] == NONE else None
             ),
         )
-        for calls in (forward, backward)
-    )
-    for (kind, operands, of_gradient, biased), theirs in backward_by_operands.items():
-        if of_gradient:
-            pair(forward_by_operands[kind, operands, False, biased], theirs)
+        for extents, backward in convolutions.items():
+            if len(backward) == len(products[extents]):
+                self._add_in_reverse(products[extents], backward)
 
-    products = positions(forward, lambda _, one: one.extents)
-    of_pixels = positions(
-        backward, lambda at, one: one.extents_of_pixels if found[at] == NONE else None
-    )
-    for extents, theirs in of_pixels.items():
-        if len(theirs) == len(products[extents]):
-            pair(products[extents], theirs)
+    def add_products(self) -> None:
+        """Pair products with their two gradients.
 
-    # Of a product (n, k, m) the gradient of the input is (n, m, k); that of the weight is
-    # (m, n, k), or (k, n, m) where it is computed transposed. Biased products of the backward pass
-    # are those that a checkpoint computes again.
-    paired = set(found.tolist())
-    products = positions(forward, lambda at, one: None if at in paired else one.extents)
-    results = positions(backward, lambda _, one: None if one.biased else one.extents)
-    wanted = {
-        (n, k, m): ((n, m, k), (m, n, k) if (m, n, k) in results else (k, n, m))
-        for n, k, m in products
-    }
-    claims = Counter(extents for both in wanted.values() for extents in both)
-    unclear = defaultdict(list)
-    for own, both in wanted.items():
-        if all(claims[extents] == 1 for extents in both):
-            for extents in both:
-                pair(products[own], results[extents])
-        else:
-            unclear[tuple(sorted(own))].append(own)
-    # Products that these do not tell apart are paired where there are two gradients for each: a
-    # product's own two run one after the other.
-    for alike in unclear.values():
-        mine = sorted(position for own in alike for position in products[own])
-        extents_of_results = {extents for own in alike for extents in wanted[own]}
-        theirs = sorted(at for extents in extents_of_results for at in results[extents])
-        if len(theirs) == 2 * len(mine):
-            pair([one for one in mine for _ in range(2)], theirs)
+        Of a product (n, k, m) the gradient of the input is (n, m, k); that of the weight is
+        (m, n, k), or (k, n, m) where it is computed transposed. Biased products of the backward
+        pass are those that a checkpoint computes again.
+        """
+        paired = set(self.forward_call.tolist())
+        products = _positions(
+            self.forward,
+            lambda position, call: None if position in paired else call.extents,
+        )
+        results = _positions(self.backward, lambda _, call: None if call.biased else call.extents)
+        gradients_of = {
+            (n, k, m): ((n, m, k), (m, n, k) if (m, n, k) in results else (k, n, m))
+            for n, k, m in products
+        }
+        claims = Counter(extents for both in gradients_of.values() for extents in both)
+        ambiguous = defaultdict(list)
+        for product, both in gradients_of.items():
+            if all(claims[extents] == 1 for extents in both):
+                for extents in both:
+                    self._add_in_reverse(products[product], results[extents])
+            else:
+                ambiguous[tuple(sorted(product))].append(product)
+        # Products of the same three extents are paired if there are two gradients for each: the two
+        # gradients of a product run one after the other.
+        for alike in ambiguous.values():
+            forward = sorted(position for product in alike for position in products[product])
+            extents_of_gradients = {
+                extents for product in alike for extents in gradients_of[product]
+            }
+            backward = sorted(at for extents in extents_of_gradients for at in results[extents])
+            if len(backward) == 2 * len(forward):
+                self._add_in_reverse([call for call in forward for _ in range(2)], backward)
 
-    # From each stretch on, the forward call whose first gradient comes next. Other gradients of a
-    # call are not counted: that of a weight may run at the end.
-    with_forward = np.flatnonzero(found != NONE)
-    first = with_forward[np.sort(np.unique(found[with_forward], return_index=True)[1])]
-    upcoming = take(
-        found, np.append(first, NONE)[np.searchsorted(first, np.arange(len(found) + 1))]
-    )
-    in_code = np.zeros(len(backward), dtype=np.bool_)
-    if not len(first) and any(one.weighted for one in backward):
-        # Without recorded shapes nothing tells the calls apart.
-        return found, upcoming, in_code
-    # What a checkpoint computes again is not a gradient: it does not show where the pass is.
-    for operands_key, theirs in backward_by_operands.items():
-        if len(theirs) == 1 == len(forward_by_operands[operands_key]) and found[theirs[0]] == NONE:
-            found[theirs] = forward_by_operands[operands_key]
+    def upcoming_forward_calls(self) -> Ints:
+        """Return, for each stretch, the forward call whose first gradient comes next.
 
-    # The other calls compute the gradient of what ran behind the upcoming forward operator, up to
-    # the next one that is paired; after the last gradient, that of what ran before all these
-    # operators. Without a call there they belong to the operator itself, as the sum that is the
-    # gradient of a bias. Where generated kernels have no events, what ran there is generated code.
-    ends = [NONE, *sorted({*found[found != NONE].tolist()}), len(forward)]
-    ran_behind = {one: range(one + 1, other) for one, other in pairwise(ends)}
-    events = any(not one.kind for one in (*forward, *backward))
-    last = NONE
-    for position, one in enumerate(backward):
-        if found[position] != NONE:
-            last = int(found[position])
-            continue
-        if one.operands or one.weighted:
-            # Computed again, or the gradient of a product that shapes do not identify.
-            continue
-        target = int(upcoming[position])
-        near = ran_behind[target][:_MOST_NEAR]
-        alike_words = {other: len(one.words & forward[other].words) for other in near}
-        best = max(alike_words, key=alike_words.__getitem__, default=NONE)
-        if best != NONE and alike_words[best]:
-            found[position] = best
-        elif not events:
-            in_code[position] = True
-        elif target == NONE:
-            # After the last gradient there may be a conversion of that one.
-            found[position] = last
-        else:
-            found[position] = target if best == NONE else best
-    return found, upcoming, in_code
+        Other gradients of a call are not counted: that of a weight may run at the end.
+        """
+        paired = np.flatnonzero(self.forward_call != NONE)
+        _, first = np.unique(self.forward_call[paired], return_index=True)
+        first_gradients = paired[np.sort(first)]
+        stretches = np.arange(len(self.backward) + 1)
+        following = np.append(first_gradients, NONE)[np.searchsorted(first_gradients, stretches)]
+        return take(self.forward_call, following)
+
+    def add_recomputed(self) -> None:
+        """Pair calls that a checkpoint computes again, if no other call has the same operands."""
+        for operands, backward in self.backward_by_operands.items():
+            forward = self.forward_by_operands[operands]
+            if len(backward) == len(forward) == 1 and self.forward_call[backward[0]] == NONE:
+                self.forward_call[backward] = forward
+
+    def add_generated(self, upcoming: Ints) -> Flags:
+        """Pair the other calls; return those that are part of generated code around them.
+
+        A call computes the gradient of the code between the upcoming forward operator and the next
+        paired one; after the last gradient, of the code before the graph.
+        Without a call there they belong to the operator itself, as the sum that is the gradient of
+        a bias. Where generated kernels have no events, what ran there is generated code.
+        """
+        in_code = np.zeros(len(self.backward), dtype=np.bool_)
+        paired = {*self.forward_call[self.forward_call != NONE].tolist()}
+        bounds = [NONE, *sorted(paired), len(self.forward)]
+        ran_behind = {call: range(call + 1, following) for call, following in pairwise(bounds)}
+        kernels_have_events = any(not call.kind for call in (*self.forward, *self.backward))
+        last = NONE
+        for position, call in enumerate(self.backward):
+            if self.forward_call[position] != NONE:
+                last = int(self.forward_call[position])
+                continue
+            if call.operands or call.weighted:
+                # Computed again, or the gradient of a product that shapes do not identify.
+                continue
+            target = int(upcoming[position])
+            common_words = {
+                candidate: len(call.words & self.forward[candidate].words)
+                for candidate in ran_behind[target][:_MOST_COMPARED]
+            }
+            best = max(common_words, key=common_words.__getitem__, default=NONE)
+            if best != NONE and common_words[best]:
+                self.forward_call[position] = best
+            elif not kernels_have_events:
+                in_code[position] = True
+            elif target == NONE:
+                # After the last gradient there may be a conversion of that one.
+                self.forward_call[position] = last
+            else:
+                self.forward_call[position] = target if best == NONE else best
+        return in_code
+
+
+def _positions(
+    calls: Sequence[CompiledCall], key: Callable[[int, CompiledCall], _Key | None]
+) -> defaultdict[_Key, list[int]]:
+    """Return the positions of the calls of each ``key``, without calls whose key is None."""
+    positions = defaultdict(list)
+    for position, call in enumerate(calls):
+        if (value := key(position, call)) is not None:
+            positions[value].append(position)
+    return positions

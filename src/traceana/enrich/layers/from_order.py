@@ -1,7 +1,8 @@
 """Layers from the order of operators: the third conv2d of a step is ``conv2d_2``.
 
-:func:`positions` names the layers. :func:`_numbered` counts operators, once for all forward
-passes of a network in a step, because micro-batches and evaluation call the same layers again.
+:func:`positions` names the layers. :func:`_positions_in_networks` counts operators, once for all
+forward passes of a network in a step, because micro-batches and evaluation call the same layers
+again.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import polars as pl
 
 from traceana.columns.distinct import Texts, groups, nth, running_sum
 from traceana.columns.nesting import NONE, Ints
-from traceana.enrich.layers.source import SEPARATOR, Found, Layer, Program
+from traceana.enrich.layers.source import SEPARATOR, Layer, OpLayers, Program
 from traceana.flops.call import Call, Shape, UncountableError
 from traceana.vocabulary.operators import GENERATED, WEIGHTED, of_kinds, operator_row
 
-_SHORT: Final = (
+_NAMESPACE: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)|"
     + GENERATED
 )
@@ -29,7 +30,7 @@ _COPIES: Final = ("to", "_to_copy", "copy_", "cuda", "pin_memory")
 _CONVERSION_INPUTS: Final = 5
 """Inputs of ``to(dtype)``: the tensor, the type and three options. With a device there are more."""
 
-_ROLES: Final = {
+_ROLE_OF_OPERATOR: Final = {
     **dict.fromkeys(_COPIES, "data"),
     # PyTorch's autograd node of module hooks, outside layers.
     "BackwardHookFunction": "hooks",
@@ -45,34 +46,37 @@ _SCALAR: Final = r"^\[\s*\[\s*\]"
 
 
 def short_name(names: pl.Series) -> pl.Series:
-    """Return the texts of a categorical column without what :data:`_SHORT` names: ``aten::conv2d``
-    is ``conv2d``, ``triton_poi_fused_relu_3`` is ``fused_relu``."""
-    return Texts.of(names).replaced(_SHORT, "$1").alias("name")
+    """Return the texts of a categorical column without namespace or backend and number.
+
+    ``aten::conv2d`` is ``conv2d``, ``triton_poi_fused_relu_3`` is ``fused_relu``.
+    """
+    return Texts.of(names).replaced(_NAMESPACE, "$1").alias("name")
 
 
 def positions(
-    program: Program, root: Ints, settled: Ints, around: Ints, ranges: Sequence[Layer]
-) -> Found:
+    program: Program, root: Ints, known_layer: Ints, several_range: Ints, ranges: Sequence[Layer]
+) -> OpLayers:
     """Return a layer of each operator, by the position of its outermost operator in the step.
 
-    ``root`` is the row of each operator's outermost operator, ``settled`` its layer if known
-    otherwise, ``around`` its range of several layers, as index into ``ranges``, or NONE. A network
-    runs its operators in the same order in each step, so equal positions are the same layer. A step
-    may run the network several times (:func:`_numbered`). The update of ``num_batches_tracked``
-    belongs to the normalization after it. A backward operator has no position: it has the layer of
-    its forward operator. Layers in several ranges have the path of their range, and their number in
-    it; one range around all of them, such as ``generate``, tells none from another.
+    ``root`` is the row of each operator's outermost operator, ``known_layer`` its layer if known
+    otherwise, ``several_range`` its range of several layers, as index into ``ranges``, or NONE. A
+    network runs its operators in the same order in each step, so equal positions are the same
+    layer. A step may run the network several times (:func:`_positions_in_networks`). The update of
+    ``num_batches_tracked`` belongs to the normalization after it. A backward operator has no
+    position: it has the layer of its forward operator. Layers in several ranges have the path of
+    their range, and their number in it; one range around all of them, such as ``generate``, tells
+    none from another.
     """
     ops, forward, copying = program.ops, program.forward, program.copying
     rows = np.flatnonzero(root == np.arange(len(root)))
     if not len(root):
-        return Found(root, [])
-    linked = np.zeros(len(root), dtype=np.bool_)
-    linked[root[forward[forward != NONE]]] = True
+        return OpLayers(root, [])
+    has_backward = np.zeros(len(root), dtype=np.bool_)
+    has_backward[root[forward[forward != NONE]]] = True
     # Without recorded calls any conversion may have copied.
-    copied = np.full(len(root), copying is None)
+    may_copy = np.full(len(root), copying is None)
     if copying is not None:
-        copied[root[copying]] = True
+        may_copy[root[copying]] = True
     outermost = (
         ops.select(
             *("name", "process", "thread", "start", "input_shapes", "input_types"),
@@ -81,22 +85,27 @@ def positions(
         .with_columns(
             pl.Series("step", program.step[rows]),
             pl.Series("row", rows),
-            pl.Series("resolved", settled[rows] != NONE),
-            pl.Series("linked", linked[rows]),
-            pl.Series("copied", copied[rows]),
+            pl.Series("resolved", known_layer[rows] != NONE),
+            pl.Series("linked", has_backward[rows]),
+            pl.Series("copied", may_copy[rows]),
             short_name(ops["name"].gather(rows)).alias("short"),
         )
         .sort("start", maintain_order=True)
-        .with_columns(_counts_batches().alias("counting"), _has_role().alias("with_role"))
+        .with_columns(_is_batch_counter().alias("counting"), _has_role().alias("with_role"))
         .with_columns(
             (~pl.any_horizontal("resolved", "backward", "counting", "with_role")).alias("passing"),
             pl.col("backward").cum_sum().over("process").alias("backward_before"),
         )
     )
-    alike = ("process", "thread", "step", "short", "passing", "resolved")
+    same_name = ("process", "thread", "step", "short", "passing", "resolved")
     outermost = (
-        outermost.with_columns(pl.Series("nth", nth(groups(outermost, *alike))))
-        .join(_numbered(outermost.filter("passing")), on="row", how="left", maintain_order="left")
+        outermost.with_columns(pl.Series("nth", nth(groups(outermost, *same_name))))
+        .join(
+            _positions_in_networks(outermost.filter("passing")),
+            on="row",
+            how="left",
+            maintain_order="left",
+        )
         # Operators outside forward passes are numbered after those of the passes.
         .with_columns(
             pl.coalesce(
@@ -127,33 +136,33 @@ def positions(
     layer[joined["row"].to_numpy()] = joined["layer"].to_numpy()
     layer = layer[root]
     layers: list[Layer] = [
-        (path, short, _ROLES[short] if path == short else "layer")
+        (path, short, _ROLE_OF_OPERATOR[short] if path == short else "layer")
         for path, short in distinct.iter_rows()
     ]
-    of_layers = np.array([role == "layer" for *_, role in layers], dtype=np.bool_)
-    placed = np.flatnonzero(layer != NONE)
-    around = around[root]
-    if len(np.unique(around[placed[of_layers[layer[placed]]]])) < 2:
-        return Found(layer, layers)
-    pairs = pl.DataFrame({"around": around, "layer": layer})
-    chosen = (pl.col("around") != NONE) & (pl.col("layer") != NONE)
-    found = pairs.filter(chosen).unique().sort("around", "layer")
-    own = []
-    seen: Counter[tuple[str, str]] = Counter()
-    for one, number in found.iter_rows():
+    is_layer = np.array([role == "layer" for *_, role in layers], dtype=np.bool_)
+    with_layer = np.flatnonzero(layer != NONE)
+    several_range = several_range[root]
+    if len(np.unique(several_range[with_layer[is_layer[layer[with_layer]]]])) < 2:
+        return OpLayers(layer, layers)
+    pairs = pl.DataFrame({"around": several_range, "layer": layer})
+    in_both = (pl.col("around") != NONE) & (pl.col("layer") != NONE)
+    found = pairs.filter(in_both).unique().sort("around", "layer")
+    layer_in_range = []
+    number_in_range: Counter[tuple[str, str]] = Counter()
+    for range_number, number in found.iter_rows():
         _, kind, role = layers[number]
-        path, short = ranges[one][0], str(kind)
-        own.append(len(layers) if role == "layer" else number)
+        path, short = ranges[range_number][0], str(kind)
+        layer_in_range.append(len(layers) if role == "layer" else number)
         if role == "layer":
-            layers.append((f"{path}{SEPARATOR}{short}_{seen[path, short]}", kind, role))
-            seen[path, short] += 1
+            layers.append((f"{path}{SEPARATOR}{short}_{number_in_range[path, short]}", kind, role))
+            number_in_range[path, short] += 1
     in_ranges = pairs.join(
-        found.with_columns(pl.Series("own", own, dtype=pl.Int64)),
+        found.with_columns(pl.Series("own", layer_in_range, dtype=pl.Int64)),
         on=["around", "layer"],
         how="left",
         maintain_order="left",
     )
-    return Found(in_ranges.select(pl.coalesce("own", "layer")).to_series().to_numpy(), layers)
+    return OpLayers(in_ranges.select(pl.coalesce("own", "layer")).to_series().to_numpy(), layers)
 
 
 def _has_role() -> pl.Expr:
@@ -167,31 +176,41 @@ def _has_role() -> pl.Expr:
     of_network = pl.col("linked") | (
         (pl.col("short") == "to") & types_alone.fill_null(~pl.col("copied"))
     )
-    return pl.col("short").is_in(list(_ROLES)) & ~(pl.col("short").is_in(_COPIES) & of_network)
+    return pl.col("short").is_in(list(_ROLE_OF_OPERATOR)) & ~(
+        pl.col("short").is_in(_COPIES) & of_network
+    )
 
 
-def _counts_batches() -> pl.Expr:
+def _is_batch_counter() -> pl.Expr:
     """Return which operators, in order of time, increment ``num_batches_tracked``.
 
     They are in-place additions to an integer scalar before a normalization. Without recorded types,
     they are recognized if such an addition precedes every normalization.
     """
-    adds = pl.col("short") == "add_"
-    follows = (pl.col("short").shift(-1) == "batch_norm").over("process", "thread").fill_null(False)
+    is_addition = pl.col("short") == "add_"
+    before_norm = (
+        (pl.col("short").shift(-1) == "batch_norm").over("process", "thread").fill_null(False)
+    )
     integer = pl.col("input_types").str.contains(r'^\["(?:long|int64)').fill_null(False)
     scalar = pl.col("input_shapes").str.contains(_SCALAR).fill_null(False)
-    norms = pl.col("short") == "batch_norm"
-    every = (~norms | adds.shift(1).over("process", "thread").fill_null(False)).all()
+    is_norm = pl.col("short") == "batch_norm"
+    before_every_norm = (
+        ~is_norm | is_addition.shift(1).over("process", "thread").fill_null(False)
+    ).all()
     recorded = pl.col("input_types").is_not_null() & pl.col("input_shapes").is_not_null()
-    return adds & follows & pl.when(recorded).then(integer & scalar).otherwise(every)
+    return (
+        is_addition
+        & before_norm
+        & pl.when(recorded).then(integer & scalar).otherwise(before_every_norm)
+    )
 
 
 _PASS: Final = ("piece", "copy")
-_UNIT: Final = " | "
+_SEPARATOR_OF_KEYS: Final = " | "
 _FEATURES: Final = ("in_features", "out_features")
 
 
-def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
+def _positions_in_networks(forward: pl.DataFrame) -> pl.DataFrame:
     """Return ``row`` and ``position`` of forward operators: their number among those of the name.
 
     ``forward`` has a row per outermost operator in order of time: ``row``, ``process``, ``thread``,
@@ -211,8 +230,8 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
         .unique()
         .filter(pl.col("name").cast(pl.String).str.contains(of_kinds(*WEIGHTED)))
     )
-    described = pl.DataFrame(
-        [(name, text, True, *_of_call(str(name), text)) for name, text in texts.iter_rows()],
+    call_keys = pl.DataFrame(
+        [(name, text, True, *_weight_key(str(name), text)) for name, text in texts.iter_rows()],
         schema={
             **texts.schema,
             "weighted": pl.Boolean,
@@ -225,9 +244,9 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
     # Grouping by one number takes a fraction of the time of grouping by five columns: that of a
     # thread and step (``line``), and of a stretch of it without backward operators (``piece``).
     first = pl.col("row").first()
-    cut = _cut(
+    with_passes = _with_passes(
         forward.join(
-            described, on=texts.columns, how="left", maintain_order="left", nulls_equal=True
+            call_keys, on=texts.columns, how="left", maintain_order="left", nulls_equal=True
         )
         .with_columns(
             pl.col("weighted").fill_null(False),
@@ -237,8 +256,10 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(first.over("line", "backward_before").alias("piece"))
     )
-    weighted = cut["weighted"].to_numpy().astype(np.int64)
-    slots = cut.with_columns(pl.Series("slot", running_sum(groups(cut, *_PASS), weighted)))
+    weighted = with_passes["weighted"].to_numpy().astype(np.int64)
+    slots = with_passes.with_columns(
+        pl.Series("slot", running_sum(groups(with_passes, *_PASS), weighted))
+    )
     slots = slots.with_columns(pl.Series("nth", nth(groups(slots, *_PASS, "slot", "short"))))
     passes = (
         slots.group_by(_PASS, maintain_order=True)
@@ -250,7 +271,7 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
             pl.col("row").first().alias("first"),
         )
         # Joined for all passes at once; without a weighted operator there is no network.
-        .with_columns(pl.col("network").list.join(_UNIT).replace("", None))
+        .with_columns(pl.col("network").list.join(_SEPARATOR_OF_KEYS).replace("", None))
     )
     # A pass without a weighted operator corresponds to no other pass of its step.
     unweighted = running_sum(
@@ -305,7 +326,7 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
+def _weight_key(name: str, text: str | None) -> tuple[str, int | None, int | None]:
     """Return the name with its weight's shape, and the numbers of input and output features."""
     short = name.rpartition("::")[2]
     row = operator_row(name)
@@ -338,7 +359,7 @@ def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
     return key, input_shape[-1], weight[-1]
 
 
-def _cut(ops: pl.DataFrame) -> pl.DataFrame:
+def _with_passes(ops: pl.DataFrame) -> pl.DataFrame:
     """Return ``ops`` with ``copy``, the number of each operator's pass within its segment."""
     segments = (
         ops.group_by("piece", maintain_order=True)
@@ -355,30 +376,36 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
             pl.col("weighted").sum().alias("count"),
         )
         .filter(pl.col("count") > 0)
-        .with_columns(pl.col("weights", "all").list.join(_UNIT))
+        .with_columns(pl.col("weights", "all").list.join(_SEPARATOR_OF_KEYS))
     )
-    alone = sorted(segments.filter("last_link")["weights"].unique().to_list(), key=len)
+    single_passes = sorted(segments.filter("last_link")["weights"].unique().to_list(), key=len)
     # Most segments of a run are alike, and are decided once.
-    alike = ["whole_trace", "weights", "any_link", "first_link", "all", *_FEATURES, "count"]
+    kind_columns = ["whole_trace", "weights", "any_link", "first_link", "all", *_FEATURES, "count"]
     segments = segments.with_columns((pl.col("step") == NONE).alias("whole_trace"))
-    kinds = segments.select(alike).unique(maintain_order=True)
+    kinds = segments.select(kind_columns).unique(maintain_order=True)
     units: list[int] = []
     for (
         whole_trace, weights, any_link, first_link, whole, in_features, out_features, count
     ) in kinds.iter_rows():  # fmt: skip
         # The number of weighted operators per pass: those of a pass that occurs alone, repeated.
-        lengths = ((one, one.count(_UNIT) + 1) for one in alone if one != weights)
+        lengths = (
+            (single_pass, single_pass.count(_SEPARATOR_OF_KEYS) + 1)
+            for single_pass in single_passes
+            if single_pass != weights
+        )
         whole_passes = (
-            length for one, length in lengths if weights == _UNIT.join([one] * (count // length))
+            length
+            for single_pass, length in lengths
+            if weights == _SEPARATOR_OF_KEYS.join([single_pass] * (count // length))
         )
         unit = next(whole_passes, count)
         if any_link and first_link < count - unit:
             unit = count
         unmarked = whole_trace and not any_link and unit == count
-        known = in_features is not None and out_features is not None
-        if unmarked and known and in_features != out_features:
+        has_features = in_features is not None and out_features is not None
+        if unmarked and has_features and in_features != out_features:
             # The shortest period of the operators.
-            codes = np.unique(np.array(whole.split(_UNIT)), return_inverse=True)[1]
+            codes = np.unique(np.array(whole.split(_SEPARATOR_OF_KEYS)), return_inverse=True)[1]
             periods = (
                 period
                 for period in range(1, len(codes) // 2 + 1)
@@ -386,22 +413,22 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
             )
             unit = count // (len(codes) // next(periods, len(codes)))
         units.append(unit)
-    of_pieces = segments.join(
+    units_of_pieces = segments.join(
         kinds.with_columns(pl.Series("unit", units, dtype=pl.Int64)),
-        on=alike,
+        on=kind_columns,
         how="left",
         maintain_order="left",
         nulls_equal=True,
     ).select("piece", "prefix", "unit")
     piece, weighted = ops["piece"].to_numpy(), ops["weighted"].to_numpy().astype(np.int64)
-    counted = ops.with_columns(pl.Series("seen", running_sum(piece, weighted)))
-    left = nth(groups(counted, "piece", "seen")[::-1])[::-1] + 1
+    with_seen = ops.with_columns(pl.Series("seen", running_sum(piece, weighted)))
+    operators_left = nth(groups(with_seen, "piece", "seen")[::-1])[::-1] + 1
     return (
-        counted.join(of_pieces, on="piece", how="left", maintain_order="left")
+        with_seen.join(units_of_pieces, on="piece", how="left", maintain_order="left")
         .with_columns(
             # Operators after the last weighted operator of a copy belong to that copy, except as
             # many as precede the first weighted operator of the segment.
-            pl.Series("left", left),
+            pl.Series("left", operators_left),
             pl.col("seen").max().over("piece").alias("most"),
         )
         .with_columns(

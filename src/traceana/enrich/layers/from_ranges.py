@@ -16,9 +16,9 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, take
 from traceana.enrich.layers.source import (
     SEPARATOR,
-    Found,
     Layer,
     LayerIntervals,
+    OpLayers,
     PathTree,
     Program,
     codes,
@@ -33,7 +33,7 @@ _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
 
 
-def modules(program: Program) -> Found:
+def modules(program: Program) -> OpLayers:
     """Return the module calls around operators.
 
     Kineto numbers the instances of a class (``Conv2d_3``), so a text identifies one module. Its
@@ -56,14 +56,14 @@ def modules(program: Program) -> Found:
         (longest[text][1], _INSTANCE.sub("", name), "layer") for text, name in enumerate(names)
     ]
     intervals = LayerIntervals(nesting, code, too_long)
-    return Found(intervals.at(program.op_key, program.start), layers, intervals)
+    return OpLayers(intervals.at(program.op_key, program.start), layers, intervals)
 
 
 # "TOP(AlexNet)::forward.features(Sequential)::forward.0(Conv2d)::_conv_forward"
 _CALL: Final = r"[^.():<>]+\([^()]*\)::"
 
 
-def hierarchy(program: Program) -> Found:
+def hierarchy(program: Program) -> OpLayers:
     """Return the innermost module of each operator's Module Hierarchy.
 
     An operator without a Module Hierarchy inherits the module of the enclosing operator. The
@@ -71,17 +71,17 @@ def hierarchy(program: Program) -> Found:
     """
     texts = program.ops["module"]
     if texts.null_count() == len(texts):
-        return Found(np.full(len(texts), NONE, dtype=np.int64), [])
+        return OpLayers(np.full(len(texts), NONE, dtype=np.int64), [])
     code, distinct = codes(texts.cast(pl.String).fill_null(""))
     calls = pl.Series(distinct, dtype=pl.String).str.extract_all(_CALL)
     layers: dict[Layer, int] = {}
     layer_of_text = np.full(len(distinct), NONE, dtype=np.int64)
-    for i, found in enumerate(calls.to_list()):
-        around = [call.removesuffix(")::").split("(", 1) for call in found[1:]]
-        if around:
-            path = SEPARATOR.join(name for name, _ in around)
-            layer_of_text[i] = layers.setdefault((path, around[-1][1], "layer"), len(layers))
-    return Found(program.nesting.inherit(layer_of_text[code]), list(layers))
+    for i, calls_in_text in enumerate(calls.to_list()):
+        inner_calls = [call.removesuffix(")::").split("(", 1) for call in calls_in_text[1:]]
+        if inner_calls:
+            path = SEPARATOR.join(name for name, _ in inner_calls)
+            layer_of_text[i] = layers.setdefault((path, inner_calls[-1][1], "layer"), len(layers))
+    return OpLayers(program.nesting.inherit(layer_of_text[code]), list(layers))
 
 
 _DIRECTION: Final = re.compile(
@@ -98,11 +98,11 @@ _LIBRARIES: Final = (
     *("cccl", "cub", "thrust", "nvfuser"),
 )
 """NVTX domains in which libraries mark their own calls, in lower case."""
-_OF_LIBRARY: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$|^\[pl\]\[profile\]"
+_LIBRARY_TEXT: Final = r"^(?:cub|thrust)::|^DistributedDataParallel\.forward$|^\[pl\]\[profile\]"
 """Ranges that a library opens in the program's domain; Lightning's are around its hooks."""
 
 
-def named_ranges(program: Program) -> tuple[Found, Flags, Flags]:
+def named_ranges(program: Program) -> tuple[OpLayers, Flags, Flags]:
     """Return the program's own ranges as layers, by the path of the ranges around them; which
     operators are in ranges around several layers; and which recompute a layer's forward pass in the
     backward pass.
@@ -120,51 +120,51 @@ def named_ranges(program: Program) -> tuple[Found, Flags, Flags]:
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
         | text.str.contains(BOTH_DIRECTIONS)
-        | text.str.contains(_OF_LIBRARY)
+        | text.str.contains(_LIBRARY_TEXT)
         | text.str.starts_with(COMPILED_GRAPH)
         | (text.str.strip_chars() == "")
     )
     by_library = Texts.of(ranges["domain"]).where(text.str.to_lowercase().is_in(_LIBRARIES))
     of_program = ranges["kind"].is_in(SET_BY_PROGRAM).to_numpy()
     wanted = program.texts.where(~names_no_layer) & of_program & ~by_library
-    chosen = ranges.select("text", "start", "duration").filter(wanted)
-    nesting = nest(chosen, program.range_key[wanted])
-    code, names = codes(chosen["text"])
+    layer_ranges = ranges.select("text", "start", "duration").filter(wanted)
+    nesting = nest(layer_ranges, program.range_key[wanted])
+    code, names = codes(layer_ranges["text"])
     tree = PathTree.of(nesting, code)
     of_modules = np.array([_MODULE.search(name) is not None for name in names], dtype=np.bool_)
-    shown = [
+    shown_names = [
         _MODULE.sub("", name) if module else _DIRECTION.sub("", name).strip()
         for name, module in zip(names, of_modules, strict=True)
     ]
-    paths, too_long = tree.paths(shown, SEPARATOR, whole=of_modules)
+    paths, too_long = tree.paths(shown_names, SEPARATOR, whole=of_modules)
     layers: dict[str, int] = {}
     layer_of_node = np.array(
         [layers.setdefault(path, len(layers)) if path else NONE for path in paths], dtype=np.int64
     )
     rows: list[Layer] = [(path, None, "layer") for path in layers]
     intervals = LayerIntervals(nesting, take(layer_of_node, tree.node), too_long)
-    around = nesting.innermost(program.op_key, program.start)
-    of_op = take(intervals.layer, around)
-    found = Found(of_op, rows, intervals)
-    nowhere = np.zeros(program.ops.height, dtype=np.bool_)
-    if not rows or not len(around):
-        return found, nowhere, nowhere
+    range_around = nesting.innermost(program.op_key, program.start)
+    of_op = take(intervals.layer, range_around)
+    range_layers = OpLayers(of_op, rows, intervals)
+    no_operators = np.zeros(program.ops.height, dtype=np.bool_)
+    if not rows or not len(range_around):
+        return range_layers, no_operators, no_operators
 
     # Of nested weighted operators (conv2d > convolution), the outermost counts.
     weighted = program.names.matching(of_kinds(*WEIGHTED)) & program.of_direction("forward")
     parent = program.nesting.parent
-    weighted &= ~((parent != NONE) & weighted[parent]) & (around != NONE)
-    instance, count = np.unique(around[weighted], return_counts=True)
-    crowded = np.zeros(len(tree.parent), dtype=np.bool_)
-    crowded[tree.node[instance[count > 1]]] = True
-    crowded &= ~of_modules[tree.code]
-    several = (around != NONE) & crowded[tree.node[around]]
+    weighted &= ~((parent != NONE) & weighted[parent]) & (range_around != NONE)
+    instance, count = np.unique(range_around[weighted], return_counts=True)
+    has_several = np.zeros(len(tree.parent), dtype=np.bool_)
+    has_several[tree.node[instance[count > 1]]] = True
+    has_several &= ~of_modules[tree.code]
+    in_several = (range_around != NONE) & has_several[tree.node[range_around]]
 
     # A checkpoint opens the ranges of its layers within the node of the backward graph that needs
     # them. A range that only occurs within nodes is not part of a layer's forward pass.
     backward = program.of_direction("backward")
-    of_layers = np.where(several, NONE, of_op)
-    opened = np.where(around == NONE, NONE, nesting.start[around])
-    recomputed = (opened > program.start[program.root]) & backward & (of_layers != NONE)
-    recomputed &= np.isin(of_layers, np.unique(of_layers[~backward]))
-    return found, several, recomputed
+    single_layer = np.where(in_several, NONE, of_op)
+    range_start = np.where(range_around == NONE, NONE, nesting.start[range_around])
+    recomputed = (range_start > program.start[program.root]) & backward & (single_layer != NONE)
+    recomputed &= np.isin(single_layer, np.unique(single_layer[~backward]))
+    return range_layers, in_several, recomputed

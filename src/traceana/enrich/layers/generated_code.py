@@ -67,24 +67,24 @@ def graphs_in(folder: Path) -> frozenset[Graph]:
     files = []
     for path in folder.rglob("*.py"):
         with suppress(OSError):
-            facts = path.stat()
-            if path.is_file() and facts.st_size <= LARGEST_FILE:
-                files.append((-facts.st_mtime_ns, path))
-    found: set[Graph] = set()
+            stat = path.stat()
+            if path.is_file() and stat.st_size <= LARGEST_FILE:
+                files.append((-stat.st_mtime_ns, path))
+    graphs: set[Graph] = set()
     for _, path in sorted(files)[:MOST_FILES]:
         with suppress(OSError):
             if (graph := graph_of(path.read_bytes())) is not None:
-                found.add(graph)
-    return frozenset(found)
+                graphs.add(graph)
+    return frozenset(graphs)
 
 
-_OF_A_GRAPH: Final = re.compile(rb"^ *def call\((?:self, )?args\)", re.MULTILINE)
+_CALL_FUNCTION: Final = re.compile(rb"^ *def call\((?:self, )?args\)", re.MULTILINE)
 
 
 def graph_of(content: bytes) -> Graph | None:
     """Return the graph of a file of generated code; None for another file, and for code with a
     statement that is not understood."""
-    if not _OF_A_GRAPH.search(content):
+    if not _CALL_FUNCTION.search(content):
         return None
     try:
         with warnings.catch_warnings():
@@ -92,8 +92,8 @@ def graph_of(content: bytes) -> Graph | None:
             warnings.simplefilter("ignore")
             module = ast.parse(content)
         # Newer versions have ``call`` as a method of ``Runner``.
-        runners = (one for one in module.body if isinstance(one, ast.ClassDef))
-        inside = [module.body, *(one.body for one in runners if one.name == "Runner")]
+        runners = (node for node in module.body if isinstance(node, ast.ClassDef))
+        inside = [module.body, *(node.body for node in runners if node.name == "Runner")]
         functions = (
             function
             for function in chain(*inside)
@@ -109,15 +109,19 @@ def graph_of(content: bytes) -> Graph | None:
 
 
 def _with_partitions(body: list[ast.stmt], module: ast.Module) -> list[ast.stmt]:
-    """Return the statements of ``call`` with those of the partitions that it calls.
+    """Return the statements of ``call``, with the partitions that it calls inserted.
 
     A graph whose parts are CUDA graphs is cut into functions ``partition_0`` …; buffers have the
     same names in all of them.
     """
-    parts = {one.name: one.body for one in module.body if isinstance(one, ast.FunctionDef)}
+    parts = {
+        statement.name: statement.body
+        for statement in module.body
+        if isinstance(statement, ast.FunctionDef)
+    }
     statements: list[ast.stmt] = []
-    for one in body:
-        match one:
+    for statement in body:
+        match statement:
             case ast.Assign(
                 value=ast.Call(
                     func=ast.Subscript(value=ast.Attribute(attr="partitions"), slice=number)
@@ -129,16 +133,16 @@ def _with_partitions(body: list[ast.stmt], module: ast.Module) -> list[ast.stmt]
                 # Its first statement unpacks the arguments.
                 statements += parts[name][1:]
             case _:
-                statements.append(one)
+                statements.append(statement)
     return statements
 
 
 class _NotUnderstoodError(Exception):
-    """What a statement does with the buffers is unknown."""
+    """A statement whose effect on the buffers is unknown."""
 
 
 class _Role(NamedTuple):
-    """What a kernel does with one of its arguments."""
+    """Whether a kernel reads and writes one of its arguments."""
 
     read: bool
     written: bool
@@ -153,28 +157,30 @@ _PARAMETER: Final = re.compile(r"^(\w+) *(?::.*)?$|(\w+)$", re.DOTALL)
 
 def _signatures(module: ast.Module) -> dict[str, list[_Role]]:
     """Return, for each kernel that the module compiles, the roles of its parameters in order."""
-    found: dict[str, list[_Role]] = {}
-    for one in module.body:
-        match one:
-            case ast.Assign(targets=[ast.Name(kernel)], value=ast.Call(func=made, args=arguments)):
+    roles_of_kernel: dict[str, list[_Role]] = {}
+    for statement in module.body:
+        match statement:
+            case ast.Assign(
+                targets=[ast.Name(kernel)], value=ast.Call(func=function, args=arguments)
+            ):
                 texts = [
                     argument.value
                     for argument in arguments
                     if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
                 ]
                 signature = _SIGNATURE.search(max(texts, key=len, default=""))
-                if not _dotted(made).startswith("async_compile.") or signature is None:
+                if not _dotted_name(function).startswith("async_compile.") or signature is None:
                     continue
-                found[kernel] = roles = []
+                roles_of_kernel[kernel] = roles = []
                 for part in signature[1].split(","):
                     name = _PARAMETER.search(part.strip())
                     words = (name[1] or name[2]) if name else ""
-                    known = (role for start, role in _ROLES.items() if words.startswith(start))
-                    roles.append(next(known, _Role(True, False)))
-    return found
+                    matching = (role for start, role in _ROLES.items() if words.startswith(start))
+                    roles.append(next(matching, _Role(True, False)))
+    return roles_of_kernel
 
 
-def _dotted(function: ast.expr) -> str:
+def _dotted_name(function: ast.expr) -> str:
     """Return ``torch.ops.aten.mm.default`` of such an expression, "" of any other."""
     parts = []
     while isinstance(function, ast.Attribute):
@@ -183,15 +189,15 @@ def _dotted(function: ast.expr) -> str:
     return ".".join([function.id, *reversed(parts)]) if isinstance(function, ast.Name) else ""
 
 
-def _numbers(sizes: list[ast.expr]) -> tuple[int, ...] | None:
+def _constant_sizes(sizes: list[ast.expr]) -> tuple[int, ...] | None:
     """Return sizes that are written as numbers, None where one is a symbol."""
-    values = [one.value if isinstance(one, ast.Constant) else None for one in sizes]
-    found = tuple(value for value in values if isinstance(value, int))
-    return found if len(found) == len(sizes) else None
+    values = [size.value if isinstance(size, ast.Constant) else None for size in sizes]
+    numbers = tuple(value for value in values if isinstance(value, int))
+    return numbers if len(numbers) == len(sizes) else None
 
 
 class _Buffer(NamedTuple):
-    """What a name stands for: memory by number, and whether it is a part of that memory only."""
+    """The memory of a buffer, by number, and whether the buffer is only a part of it."""
 
     memory: frozenset[int]
     part: bool
@@ -200,7 +206,7 @@ class _Buffer(NamedTuple):
 _NOTHING: Final = _Buffer(frozenset(), part=True)
 _ALLOCATION: Final = re.compile(r"^(?:torch\.)?empty(?:_strided)?(?:_[a-z]+)*$")
 _OPERATOR: Final = re.compile(r"^(?:torch\.ops\.(\w+)|aten|extern_kernels)\.(\w+)")
-_SAME: Final = {"bias_addmm": "addmm"}
+_OPERATOR_OF_FUNCTION: Final = {"bias_addmm": "addmm"}
 """Functions of Inductor that call an operator of another name."""
 _VIEW: Final = re.compile(
     r"^(?:reinterpret_tensor|inductor_ops\._?reinterpret_tensor|as_strided|c_void_p|c_long|"
@@ -227,8 +233,8 @@ class _Reading:
 
     def run(self, body: list[ast.stmt]) -> None:
         """Follow the statements in order."""
-        for one, following in zip_longest(body, body[1:]):
-            match one:
+        for statement, following in zip_longest(body, body[1:]):
+            match statement:
                 case ast.Assign(targets=[target], value=value):
                     self._assign(target, value, following)
                 case ast.Expr(value=value):
@@ -247,20 +253,20 @@ class _Reading:
             result = self._new(self._content(result))
             self._used_again |= result.memory
         shape = self._shape(value)
-        for one in ast.walk(target):
-            if isinstance(one, ast.Name):
-                self._buffers[one.id] = result
-                self._shapes.pop(one.id, None)
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name):
+                self._buffers[node.id] = result
+                self._shapes.pop(node.id, None)
                 if shape is not None:
-                    self._shapes[one.id] = shape
+                    self._shapes[node.id] = shape
 
     def _value(self, value: ast.expr) -> _Buffer:
-        """Return what an expression stands for, and add the calls in it."""
+        """Return the buffer of an expression, and add the calls in it."""
         match value:
             case ast.Name(id=name):
                 return self._buffers.get(name, _NOTHING)
             case ast.Call(func=function, args=arguments, keywords=keywords):
-                return self._call(_dotted(function), arguments, keywords)
+                return self._call(_dotted_name(function), arguments, keywords)
             case ast.Subscript(value=whole):
                 return self._view([whole])
             case _:
@@ -272,18 +278,18 @@ class _Reading:
             case ast.Name(id=name):
                 return self._shapes.get(name)
             case ast.Call(func=function, args=[ast.Tuple(elts=sizes), *_]) if _ALLOCATION.match(
-                _dotted(function)
+                _dotted_name(function)
             ):
-                return _numbers(sizes)
-            case ast.Call(func=function, args=[_, ast.Tuple(elts=sizes), *_]) if _dotted(
+                return _constant_sizes(sizes)
+            case ast.Call(func=function, args=[_, ast.Tuple(elts=sizes), *_]) if _dotted_name(
                 function
             ).endswith("reinterpret_tensor"):
-                return _numbers(sizes)
+                return _constant_sizes(sizes)
             case _:
                 return None
 
     def _view(self, nodes: Iterable[ast.AST]) -> _Buffer:
-        memory = [self._value(one).memory for one in nodes if isinstance(one, ast.expr)]
+        memory = [self._value(node).memory for node in nodes if isinstance(node, ast.expr)]
         return _Buffer(frozenset().union(*memory), part=True)
 
     def _call(
@@ -294,11 +300,11 @@ class _Reading:
         operator = _OPERATOR.match(function)
         if kernel in self._signatures:
             roles = self._signatures[kernel]
-            given = [self._value(one) for one in arguments]
-            if len(given) < sum(role.written for role in roles):
+            buffers = [self._value(one) for one in arguments]
+            if len(buffers) < sum(role.written for role in roles):
                 raise _NotUnderstoodError
             # Behind the buffers older versions have the grid.
-            used = list(zip(given, roles, strict=False))
+            used = list(zip(buffers, roles, strict=False))
             reads = self._content(*(one for one, role in used if role.read))
             self.calls.append(GraphCall(kernel, tuple(sorted(reads)), generated=True))
             for one, role in used:
@@ -308,18 +314,20 @@ class _Reading:
         if _ALLOCATION.match(function):
             return self._new(frozenset())
         if operator is not None:
-            name = f"{operator[1] or 'aten'}::{_SAME.get(operator[2], operator[2])}"
+            name = f"{operator[1] or 'aten'}::{_OPERATOR_OF_FUNCTION.get(operator[2], operator[2])}"
             if name == SEEDS:
                 return self._view(arguments)
-            given = [self._value(one) for one in arguments]
+            buffers = [self._value(one) for one in arguments]
             named = {one.arg: self._value(one.value) for one in keywords}
             out = named.pop("out", None)
             shapes = tuple(map(self._shape, arguments))
-            known = shapes if any(one is not None for one in shapes) else ()
-            reads = self._content(*given, *named.values())
-            self.calls.append(GraphCall(name, tuple(sorted(reads)), generated=False, shapes=known))
+            known_shapes = shapes if any(one is not None for one in shapes) else ()
+            reads = self._content(*buffers, *named.values())
+            self.calls.append(
+                GraphCall(name, tuple(sorted(reads)), generated=False, shapes=known_shapes)
+            )
             for one in [
-                *(given[:1] if name.endswith("_") else []),
+                *(buffers[:1] if name.endswith("_") else []),
                 *([] if out is None else [out]),
             ]:
                 self._write(one)
@@ -327,10 +335,10 @@ class _Reading:
         if _VIEW.match(function):
             match function, arguments:
                 case "assert_size_stride", [ast.Name(id=name), ast.Tuple(elts=sizes), *_]:
-                    if (shape := _numbers(sizes)) is not None:
+                    if (shape := _constant_sizes(sizes)) is not None:
                         self._shapes[name] = shape
-            own = self._buffers.get(function.partition(".")[0], _NOTHING)
-            return _Buffer(own.memory | self._view(arguments).memory, part=True)
+            of_function = self._buffers.get(function.partition(".")[0], _NOTHING)
+            return _Buffer(of_function.memory | self._view(arguments).memory, part=True)
         raise _NotUnderstoodError
 
     def _new(self, content: frozenset[int]) -> _Buffer:
@@ -340,14 +348,14 @@ class _Reading:
     def _content(self, *buffers: _Buffer) -> frozenset[int]:
         """Return the calls that wrote what is in the buffers."""
         memory = frozenset[int]().union(*(buffer.memory for buffer in buffers))
-        return frozenset().union(*(self._writers[one] for one in memory))
+        return frozenset().union(*(self._writers[number] for number in memory))
 
     def _write(self, buffer: _Buffer) -> None:
         """Note that the last call wrote to the buffer: to all of it, or besides other calls."""
         last = frozenset([len(self.calls) - 1])
-        for one in buffer.memory:
-            earlier = buffer.part and one not in self._used_again
-            self._writers[one] = self._writers[one] | last if earlier else last
+        for number in buffer.memory:
+            earlier = buffer.part and number not in self._used_again
+            self._writers[number] = self._writers[number] | last if earlier else last
         self._used_again -= buffer.memory
 
 
@@ -411,7 +419,7 @@ class CodeSearch:
     def __init__(self, graphs: Iterable[Graph], weighted: Callable[[str], bool]) -> None:
         self._graphs = list(graphs)
         self._weighted = weighted
-        self._found: dict[object, _Match | None] = {}
+        self._matches: dict[object, _Match | None] = {}
 
     def code(
         self,
@@ -432,16 +440,18 @@ class CodeSearch:
         copies = sum(1 for _ in takewhile(_COPIES.__contains__, names))
         for begin in sorted({0, copies}):
             key = tuple(names[begin:]), tuple(shapes[begin:])
-            if key not in self._found:
-                self._found[key] = self._match(*key)
-            if (found := self._found[key]) is None:
+            if key not in self._matches:
+                self._matches[key] = self._match(*key)
+            if (match := self._matches[key]) is None:
                 continue
-            code, places = found
+            code, places = match
             operators = dict(zip(places, (forward if backward else calls)[begin:], strict=True))
-            weighted = frozenset(at for at, one in enumerate(code) if self._weighted(one.name))
+            weighted = frozenset(
+                at for at, call_in_code in enumerate(code) if self._weighted(call_in_code.name)
+            )
             owners: list[set[int]] = [set() for _ in code]
-            for reader, one in enumerate(code):
-                for read in one.reads:
+            for reader, call_in_code in enumerate(code):
+                for read in call_in_code.reads:
                     kernel, call = (read, reader) if backward else (reader, read)
                     if call in weighted:
                         owners[kernel].add(operators.get(call, NONE))
@@ -466,16 +476,16 @@ class CodeSearch:
         plain = tuple(_PREFIX.sub("", name) for name in names)
         matches = []
         for code in self._graphs:
-            recorded = any(one.generated and one.name in plain for one in code)
-            places = tuple(at for at, one in enumerate(code) if recorded or not one.generated)
+            recorded = any(call.generated and call.name in plain for call in code)
+            places = tuple(at for at, call in enumerate(code) if recorded or not call.generated)
             if tuple(code[at].name for at in places) == plain:
                 matches.append((code, places))
 
         def differ() -> bool:
-            return len({tuple((one.name, one.reads) for one in code) for code, _ in matches}) > 1
+            return len({tuple((call.name, call.reads) for call in code) for code, _ in matches}) > 1
 
         if differ():
-            matches = [one for one in matches if _has_shapes(*one, shapes)]
+            matches = [call for call in matches if _has_shapes(*call, shapes)]
         return None if not matches or differ() else matches[0]
 
 
@@ -492,8 +502,8 @@ def _has_shapes(code: Graph, places: Sequence[int], shapes: Sequence[str | None]
     return True
 
 
-class Own(msgspec.Struct, frozen=True, eq=False):
-    """Code that is of no layer of the forward pass: a ``stretch``, or the kernel of a call."""
+class UnmatchedCode(msgspec.Struct, frozen=True, eq=False):
+    """Code that belongs to no layer of the forward pass: a ``stretch``, or the kernel of a call."""
 
     code: CodeOfGraph
     position: int
@@ -504,63 +514,68 @@ class Own(msgspec.Struct, frozen=True, eq=False):
 
 def place(
     pairs: Iterable[tuple[CodeOfGraph, CodeOfGraph]], behind: Ints, forward: Ints
-) -> Iterator[Own]:
+) -> Iterator[UnmatchedCode]:
     """Put the code of backward graphs where that of the same owners is in the forward graph.
 
     ``pairs`` are backward graphs with their forward graphs. Of each stretch ``behind`` is the
     forward operator behind which it belongs, of each operator ``forward`` is the forward operator.
     Yields code whose owners no code of the forward graph has. Code without known owners stays.
     """
-    for own, of_forward in pairs:
+    for backward, of_forward in pairs:
         with_code: set[int] = set()
         """Forward calls that are kernels, or that code runs behind."""
-        alike: defaultdict[Owners, list[int]] = defaultdict(list)
-        if own.kernels_have_events and of_forward.kernels_have_events:
-            for position, one in enumerate(of_forward.code):
-                if one.generated and position not in of_forward.weighted:
-                    alike[of_forward.owners[position]].append(of_forward.calls[position])
+        places_of_owners: defaultdict[Owners, list[int]] = defaultdict(list)
+        if backward.kernels_have_events and of_forward.kernels_have_events:
+            for position, call_in_code in enumerate(of_forward.code):
+                if call_in_code.generated and position not in of_forward.weighted:
+                    places_of_owners[of_forward.owners[position]].append(of_forward.calls[position])
                     with_code.add(of_forward.calls[position])
-            for position, one in enumerate(own.code):
-                owners, call = own.owners[position], own.calls[position]
-                code = one.generated and position not in own.weighted
-                if not code or not owners or NONE in owners or forward[call] in alike[owners]:
+            for position, call_in_code in enumerate(backward.code):
+                owners, call = backward.owners[position], backward.calls[position]
+                code = call_in_code.generated and position not in backward.weighted
+                if (
+                    not code
+                    or not owners
+                    or NONE in owners
+                    or forward[call] in places_of_owners[owners]
+                ):
                     continue
-                if len(alike[owners]) == 1:
-                    forward[call] = alike[owners][0]
+                if len(places_of_owners[owners]) == 1:
+                    forward[call] = places_of_owners[owners][0]
                 elif int(forward[call]) in with_code:
                     # That kernel is of other layers.
                     forward[call] = NONE
-                    yield Own(own, position, owners, call=call)
-        elif not own.kernels_have_events:
+                    yield UnmatchedCode(backward, position, owners, call=call)
+        elif not backward.kernels_have_events:
             for stretch, positions in of_forward.inside():
                 if positions:
-                    alike[of_forward.owners_of(positions)].append(stretch)
+                    places_of_owners[of_forward.owners_of(positions)].append(stretch)
                     # What runs before all forward calls has no call that it is behind.
                     with_code |= {int(behind[stretch])} & set(of_forward.calls)
-            for stretch, positions in own.inside():
-                owners = own.owners_of(positions)
+            for stretch, positions in backward.inside():
+                owners = backward.owners_of(positions)
                 if not owners or NONE in owners:
                     continue
-                if len(alike[owners]) == 1:
-                    behind[stretch] = behind[alike[owners][0]]
+                if len(places_of_owners[owners]) == 1:
+                    behind[stretch] = behind[places_of_owners[owners][0]]
                 elif int(behind[stretch]) in with_code:
                     # What is there in the forward pass is of other layers.
-                    yield Own(own, positions[0], owners, stretch=stretch)
+                    yield UnmatchedCode(backward, positions[0], owners, stretch=stretch)
 
 
 def idle(codes: Iterable[CodeOfGraph]) -> list[int]:
     """Return the stretches that are of no layer: without kernels, or with changes of layout and
     kernels such as counters, which no call feeds or reads."""
-    found: list[int] = []
-    for one in codes:
-        found += one.ahead
-        read = {position for call in one.code for position in call.reads}
-        for stretch, inside in one.inside():
-            named = [at for at in inside if label(one.code[at].name) != _NO_OPERATOR]
-            used = any(one.code[at].reads or at in read for at in named)
-            if not named or (len(named) < len(inside) and not used):
-                found.append(stretch)
-    return found
+    idle_stretches: list[int] = []
+    for code in codes:
+        idle_stretches += code.ahead
+        read = {position for call in code.code for position in call.reads}
+        for stretch, positions in code.inside():
+            named = [at for at in positions if label(code.code[at].name) != _NO_OPERATOR]
+            used = any(code.code[at].reads or at in read for at in named)
+            if not named or (len(named) < len(positions) and not used):
+                idle_stretches.append(stretch)
+    return idle_stretches
 
 
 def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
@@ -569,14 +584,17 @@ def labels(codes: Iterable[CodeOfGraph], layer_of: Ints) -> dict[int, str]:
     ``layer_of`` is the layer of each stretch. The names are those of the forward kernels if there
     are any; more than three are not listed.
     """
-    found: dict[bool, dict[int, dict[str, None]]] = {
+    names_by_pass: dict[bool, dict[int, dict[str, None]]] = {
         backward: defaultdict(dict) for backward in (True, False)
     }
-    for one in codes:
-        for stretch, inside in one.inside():
-            names = (label(one.code[position].name) for position in inside)
-            found[one.backward][int(layer_of[stretch])] |= dict.fromkeys(names)
-    both = {**found[True], **{layer: names for layer, names in found[False].items() if names}}
+    for code in codes:
+        for stretch, positions in code.inside():
+            names = (label(code.code[position].name) for position in positions)
+            names_by_pass[code.backward][int(layer_of[stretch])] |= dict.fromkeys(names)
+    both = {
+        **names_by_pass[True],
+        **{layer: names for layer, names in names_by_pass[False].items() if names},
+    }
     return {layer: "+".join(names) for layer, names in both.items() if len(names) <= _MOST_NAMES}
 
 
@@ -594,21 +612,21 @@ def graph_calls(
     row of each layer in the table of layers.
     """
     distinct: dict[tuple[Graph, tuple[int, ...]], bool] = {}
-    for one in codes:
-        layers = [NONE] * len(one.code)
-        for stretch, inside in one.inside():
-            for position in inside:
+    for code_of_graph in codes:
+        layers = [NONE] * len(code_of_graph.code)
+        for stretch, positions in code_of_graph.inside():
+            for position in positions:
                 layers[position] = int(of_stretch[stretch])
-        for position, call in zip(one.places, one.calls, strict=True):
+        for position, call in zip(code_of_graph.places, code_of_graph.calls, strict=True):
             layers[position] = int(of_op[call])
-        distinct[one.code, tuple(layers)] = one.backward
+        distinct[code_of_graph.code, tuple(layers)] = code_of_graph.backward
     # The last entry is that of NONE.
     row_of = [*(None if row == NONE else row for row in rows.tolist()), None]
-    found = [
+    rows_of_table = [
         (number, backward, call.name, call.generated, list(call.reads), row_of[layer])
-        for number, ((code, layers_), backward) in enumerate(distinct.items())
-        for call, layer in zip(code, layers_, strict=True)
+        for number, ((code, layers_of_calls), backward) in enumerate(distinct.items())
+        for call, layer in zip(code, layers_of_calls, strict=True)
     ]
     names = ("graph", "backward", "name", "generated", "reads", "layer")
-    columns = zip(names, zip(*found, strict=True), strict=True) if found else ()
+    columns = zip(names, zip(*rows_of_table, strict=True), strict=True) if rows_of_table else ()
     return conform("graph_calls", pl.DataFrame(dict(columns), strict=False))

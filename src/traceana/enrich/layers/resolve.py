@@ -31,9 +31,9 @@ from traceana.enrich.layers.source import (
     NO_LAUNCH,
     OUTSIDE,
     SEPARATOR,
-    Found,
     Layer,
     LayerIntervals,
+    OpLayers,
     Program,
 )
 from traceana.trace import Ledger
@@ -66,7 +66,7 @@ class LayerResolution:
         return sum(intervals.too_long for intervals, _ in self.intervals)
 
     def graph_calls(self, rows: Ints) -> pl.DataFrame:
-        """Return the table of the calls of compiled graphs; ``rows`` are those of the layers."""
+        """Return the calls of compiled graphs as a table; ``rows`` are the rows of the layers."""
         if self.compiled is None or not self.compiled.codes:
             return empty("graph_calls")
         from traceana.enrich.layers.generated_code import graph_calls
@@ -75,7 +75,7 @@ class LayerResolution:
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchPoint:
     """The launch of each activity: its thread (``key``), its ``time`` and the operator around it.
 
     ``known_op`` is the operator that the activity names itself, ``in_direction`` that of the ranges
@@ -114,38 +114,41 @@ def resolve(
     layers: list[Layer] = []
     intervals: list[tuple[LayerIntervals, int]] = []
 
-    def numbered(found: Found) -> Ints:
+    def numbered(found: OpLayers) -> Ints:
         base = len(layers)
         layers.extend(found.layers)
         if found.intervals is not None:
             intervals.append((found.intervals, base))
-        return _based(found.of_op, base)
+        return _offset(found.of_op, base)
 
-    own = nowhere = np.full(ops.height, NONE, dtype=np.int64)
+    around_op = no_layer = np.full(ops.height, NONE, dtype=np.int64)
     for source in (role_ranges, collectives, modules, hierarchy):
-        of_source = numbered(source(program))
+        source_layer = numbered(source(program))
         if graphs is not None and source in (modules, hierarchy):
-            of_source = graphs.finer(of_source)
-        own = _first((own, of_source))
+            source_layer = graphs.finer(source_layer)
+        around_op = _first_known((around_op, source_layer))
     first_of_scopes = len(layers)
     # An operator without a scope has that of the operator around it.
-    of_op = nesting.inherit(scopes.layer_of(ops["scope"]))
-    own = _first((own, numbered(Found(of_op, scopes.layers))))
-    ranges, several, recomputed = named_ranges(program)
-    in_range = numbered(ranges)
-    own = _first((own, np.where(recomputed, in_range, NONE)))
+    scope_layer = nesting.inherit(scopes.layer_of(ops["scope"]))
+    around_op = _first_known((around_op, numbered(OpLayers(scope_layer, scopes.layers))))
+    ranges, holds_layers, is_recomputed = named_ranges(program)
+    range_layer = numbered(ranges)
+    around_op = _first_known((around_op, np.where(is_recomputed, range_layer, NONE)))
     by_optimizer = numbered(optimizers(program))
-    by_position, first_by_position = nowhere, len(layers)
+    by_position, first_by_position = no_layer, len(layers)
     if scopes.of_modules and not scopes.trains and not compiled:
-        settled, around = _first((own, by_optimizer)), np.where(several, in_range, NONE)
+        settled, around = (
+            _first_known((around_op, by_optimizer)),
+            np.where(holds_layers, range_layer, NONE),
+        )
         by_position = numbered(positions(program, root, settled, around, layers))
-    rest = _first((by_optimizer, np.where(several, NONE, in_range), by_position))
+    fallback = _first_known((by_optimizer, np.where(holds_layers, NONE, range_layer), by_position))
 
-    of_op = _first((own, rest))
+    of_op = _first_known((around_op, fallback))
     # A backward operator has the layer of its forward operator.
     if len(forward):
-        of_op = _first((own, np.where(forward == NONE, NONE, of_op[forward]), rest))
-    layers = _typed(layers, ops, of_op, scopes)
+        of_op = _first_known((around_op, np.where(forward == NONE, NONE, of_op[forward]), fallback))
+    layers = _with_types(layers, ops, of_op, scopes)
     of_stretch = np.full(1, NONE, dtype=np.int64)
     if graphs is not None:
         of_stretch = graphs.layers_behind(of_op, layers, first_by_position)
@@ -158,7 +161,7 @@ def layers_of_work(
     program: Program,
     activities: pl.DataFrame,
     names: pl.DataFrame,
-    launched: Launched,
+    launched: LaunchPoint,
     ledger: Ledger,
 ) -> tuple[list[Layer], Ints, pl.Series]:
     """Return all layers, and the layer (an index into them) and direction of each activity.
@@ -173,24 +176,24 @@ def layers_of_work(
     The direction is that of the layer's role, else of the scope, the operator or the range.
     """
     scopes, base = resolved.scopes
-    in_range = _first(
-        _based(ranges.at(launched.key, launched.time), first)
-        for ranges, first in resolved.intervals
+    in_range = _first_known(
+        _offset(ranges.at(launched.key, launched.time), first_number)
+        for ranges, first_number in resolved.intervals
     )
-    layer = _first(
+    layer = _first_known(
         (
-            _based(scopes.layer_of(activities["scope"]), base),
+            _offset(scopes.layer_of(activities["scope"]), base),
             np.where(launched.op == NONE, in_range, take(resolved.of_op, launched.op)),
         )
     )
     if resolved.compiled is not None and (resolved.of_stretch != NONE).any():
         stretch = resolved.compiled.stretch(launched.known_op, launched.time)
-        layer = _first((resolved.of_stretch[stretch], layer))
+        layer = _first_known((resolved.of_stretch[stretch], layer))
     layers = [*resolved.layers, OPTIMIZER]
     updates = names["name"].cast(pl.String).str.contains(MULTI_TENSOR)
-    applied = updates.gather(activities["name_id"]).fill_null(value=False).to_numpy()
-    applied = applied & ~launched.lost & (launched.op == NONE) & (layer == NONE)
-    layer = np.where(applied, len(layers) - 1, layer)
+    is_update = updates.gather(activities["name_id"]).fill_null(value=False).to_numpy()
+    is_update = is_update & ~launched.lost & (launched.op == NONE) & (layer == NONE)
+    layer = np.where(is_update, len(layers) - 1, layer)
 
     of_optimizer = np.array([*(role == "optimizer" for _, _, role in layers), False])[layer]
     direction = pl.select(
@@ -214,12 +217,12 @@ def layers_of_work(
     code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     # Layers of the same path and role are one row of the table. Repetitions that differ in the
     # layer may agree in the role, such as a collective.
-    first: dict[tuple[str | None, str], int] = {}
+    first_number: dict[tuple[str | None, str], int] = {}
     row, of_role = np.array(
         [
             (
-                first.setdefault((path, role), number),
-                first.setdefault((path if role == "layer" else None, role), number),
+                first_number.setdefault((path, role), number),
+                first_number.setdefault((path if role == "layer" else None, role), number),
             )
             for number, (path, _, role) in enumerate(layers)
         ]
@@ -228,13 +231,13 @@ def layers_of_work(
     role = np.where(unknown, NONE, of_role[layer])
     source, source_of_role = Repetitions(activities).sources((directed, role), wanted)
     any_source = np.where(source == NONE, source_of_role, source)
-    found = pl.Series(any_source != NONE)
+    by_repetition = pl.Series(any_source != NONE)
     ledger.add(
         "by_repetition",
-        int(found.sum()),
+        int(by_repetition.sum()),
         table="activities",
         kept=True,
-        time_ns=int(activities["duration"].filter(found).sum()),
+        time_ns=int(activities["duration"].filter(by_repetition).sum()),
     )
     return (
         layers,
@@ -244,7 +247,7 @@ def layers_of_work(
 
 
 def agreed_layers(program: Program, of_op: Ints, layer: Ints, op: Ints) -> tuple[Ints, Ints]:
-    """Return the layers of activities and of operators, those of operators without one completed.
+    """Return the layers of activities and of operators, completed for operators without a layer.
 
     An operator without a layer (its forward operator is not recorded) has that of its work, where
     repetitions know it: so do its FLOPs, and those of its kernels that are the same in several
@@ -260,28 +263,30 @@ def agreed_layers(program: Program, of_op: Ints, layer: Ints, op: Ints) -> tuple
     np.maximum.at(highest, inside, layer[inferred])
     of_root = np.full(len(of_op), NONE, dtype=np.int64)
     of_root[root] = np.where(lowest == highest, lowest, NONE)
-    of_op = _first((of_op, of_root[program.root]))
-    return _first((layer, take(of_op, op))), of_op
+    of_op = _first_known((of_op, of_root[program.root]))
+    return _first_known((layer, take(of_op, op))), of_op
 
 
-def _based(found: Ints, base: int) -> Ints:
-    """Return the indices ``found`` counted from ``base``."""
-    return np.where(found == NONE, NONE, found + base) if base else found
+def _offset(indices: Ints, base: int) -> Ints:
+    """Return the indices ``indices`` counted from ``base``."""
+    return np.where(indices == NONE, NONE, indices + base) if base else indices
 
 
-def _first(sources: Iterable[Ints]) -> Ints:
+def _first_known(sources: Iterable[Ints]) -> Ints:
     """Return the first of the sources' values that is not NONE."""
-    found, *others = sources
+    values, *others = sources
     for source in others:
-        found = np.where(found == NONE, source, found)
-    return found
+        values = np.where(values == NONE, source, values)
+    return values
 
 
 _LAST_IN_SCOPE: Final = r"([^/]+?)(?:_\d+)?$"
 """The operator that an instruction implements, without TensorFlow's number."""
 
 
-def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
+def _with_types(
+    layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers
+) -> list[Layer]:
     """Return ``layers`` with missing types set to the operator with most of the forward time.
 
     The operator in the name scope takes precedence, because XLA names instructions by its own

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.nesting import NONE, Flags, from_rows, take
-from traceana.enrich.layers.source import Found, Layer, LayerIntervals, Program, codes, nest
+from traceana.enrich.layers.source import Layer, LayerIntervals, OpLayers, Program, codes, nest
 from traceana.enrich.ranges import ROLE_OF_TEXT, role_of
 from traceana.vocabulary.operators import WEIGHTED, of_kinds
 
 _ZERO_GRAD: Final = "zero_grad"
 
 
-def role_ranges(program: Program) -> Found:
+def role_ranges(program: Program) -> OpLayers:
     """Return the ranges with a role around operators; each text is a row.
 
     The closure of an optimizer's step has no role. Lightning calls ``optimizer.step(closure)``, and
@@ -43,11 +43,11 @@ def role_ranges(program: Program) -> Found:
     of_node = row[forward[nodes]]
     within = (of_node != NONE) & (start[nodes] < take(intervals.nesting.end, of_node))
     if not within.any():
-        return Found(of_op, layers, intervals)
+        return OpLayers(of_op, layers, intervals)
     outermost = np.flatnonzero(np.isin(row, of_node[within]) & (root == np.arange(len(root))))
     rows = [outermost, root[forward[nodes[within]]], nodes[within]]
     steps = [row[outermost], of_node[within], of_node[within]]
-    found = (
+    updates_by_step = (
         pl.concat(
             pl.DataFrame({"row": some, "step": step, "start": start[some]}).with_columns(
                 pl.lit(updating, dtype=pl.Boolean).alias("updating")
@@ -60,11 +60,11 @@ def role_ranges(program: Program) -> Found:
         .with_columns(pl.col("updating").forward_fill().over("step").fill_null(value=False))
     )
     closure = np.zeros(len(start), dtype=np.bool_)
-    closure[found.filter(~pl.col("updating"))["row"].to_numpy()] = True
+    closure[updates_by_step.filter(~pl.col("updating"))["row"].to_numpy()] = True
     calls_closure = np.isin(of_op, of_op[forward[nodes[within]]])
     closure[np.flatnonzero(calls_closure & (row != NONE) & ~np.isin(row, of_node[within]))] = True
     in_closure = (row != NONE) & (closure[root] | program.of_direction("backward"))
-    return Found(np.where(in_closure, NONE, of_op), layers, intervals)
+    return OpLayers(np.where(in_closure, NONE, of_op), layers, intervals)
 
 
 _COLLECTIVE_OP: Final = (
@@ -73,25 +73,25 @@ _COLLECTIVE_OP: Final = (
 )
 
 
-def collectives(program: Program) -> Found:
+def collectives(program: Program) -> OpLayers:
     """Return the communication operators around operators, a row of each name.
 
     The hooks of DDP run inside a node of the backward graph, but their reduction does not belong to
     that node's layer.
     """
-    return _named(program, program.names.matching(_COLLECTIVE_OP), "collective")
+    return _by_name(program, program.names.matching(_COLLECTIVE_OP), "collective")
 
 
-def _named(program: Program, chosen: Flags, role: str) -> Found:
+def _by_name(program: Program, chosen: Flags, role: str) -> OpLayers:
     """Return the ``chosen`` operators around operators, a row of each name."""
     names = program.ops["name"].filter(chosen).unique(maintain_order=True)
     if not len(names):
-        return Found(np.full(len(chosen), NONE, dtype=np.int64), [])
+        return OpLayers(np.full(len(chosen), NONE, dtype=np.int64), [])
     numbered = program.ops.select("name").join(
         names.to_frame().with_row_index("layer"), on="name", how="left", maintain_order="left"
     )
     layers: list[Layer] = [(name, None, role) for name in names.cast(pl.String).to_list()]
-    return Found(program.nesting.inherit(from_rows(numbered["layer"])), layers)
+    return OpLayers(program.nesting.inherit(from_rows(numbered["layer"])), layers)
 
 
 OPTIMIZER: Layer = ("optimizer", None, "optimizer")
@@ -110,7 +110,7 @@ _FOREACH_COPY: Final = r"(?:^|::|\.)_foreach_copy_(?:\.\w+)?$"
 _UPDATE: Final = r"(?:^|::|\.)(?:add|sub|mul|div|addcmul|addcdiv|lerp|zero)_$"
 
 
-def optimizers(program: Program) -> Found:
+def optimizers(program: Program) -> OpLayers:
     """Return the operators that update parameters, of operators and of what is inside them.
 
     These are the operators of fused optimizers, and the foreach operators after the begin of a
@@ -128,33 +128,35 @@ def optimizers(program: Program) -> Found:
         after = timed.select((pl.col("start") > backward.over("process", "step")).fill_null(False))
         foreach &= after.to_series().to_numpy()
     named = names.matching(_OPTIMIZER_OP) | foreach
-    found = _named(program, named, "optimizer")
+    by_operator_name = _by_name(program, named, "optimizer")
     is_forward = program.of_direction("forward")
     updates = names.matching(_UPDATE) & is_forward
     if not updates.any():
-        return found
+        return by_operator_name
     rows = np.flatnonzero(root == np.arange(ops.height))
-    opens = np.zeros(ops.height, dtype=np.bool_)
-    opens[root[names.matching(of_kinds(*WEIGHTED)) & is_forward]] = True
+    starts_forward = np.zeros(ops.height, dtype=np.bool_)
+    starts_forward[root[names.matching(of_kinds(*WEIGHTED)) & is_forward]] = True
     creators = program.forward[program.forward != NONE]
-    opens[root[creators[is_forward[creators]]]] = True
+    starts_forward[root[creators[is_forward[creators]]]] = True
     steps = program.texts.matching(ROLE_OF_TEXT["optimizer"])
     steps &= ~program.texts.matching(_ZERO_GRAD)
     by_range, by_operator = program.ranges.filter(pl.Series(steps)), ops.filter(pl.Series(named))
-    optimized = pl.concat([by_range["process"], by_operator["process"]]).fill_null(NONE).unique()
+    with_optimizer = (
+        pl.concat([by_range["process"], by_operator["process"]]).fill_null(NONE).unique()
+    )
     marker = pl.when(pl.col("forward").not_()).then(1).when("opens").then(0)
     run = ["process", "step", "run"]
-    manual = (
+    updates_by_hand = (
         ops.select(pl.col("process").fill_null(NONE), "start")[rows]
         .with_columns(
             pl.Series("thread", program.nesting.key[rows]),
             pl.Series("step", program.step[rows]),
             pl.Series("forward", is_forward[rows]),
-            pl.Series("opens", opens[rows]),
+            pl.Series("opens", starts_forward[rows]),
             pl.Series("updates", updates[rows]),
             pl.Series("row", rows),
         )
-        .filter(~pl.col("process").is_in(optimized.implode()))
+        .filter(~pl.col("process").is_in(with_optimizer.implode()))
         .sort("start", "row")
         .with_columns(marker.alias("marker"))
         .with_columns(
@@ -164,6 +166,6 @@ def optimizers(program: Program) -> Found:
         .filter(pl.col("marker").is_null() & (pl.col("behind") == 1))
         .filter(pl.col("updates").cum_max(reverse=True).over(*run, "thread"))
     )
-    of_op = found.of_op.copy()
-    of_op[manual["row"].to_numpy()] = len(found.layers)
-    return Found(program.nesting.inherit(of_op), [*found.layers, OPTIMIZER])
+    of_op = by_operator_name.of_op.copy()
+    of_op[updates_by_hand["row"].to_numpy()] = len(by_operator_name.layers)
+    return OpLayers(program.nesting.inherit(of_op), [*by_operator_name.layers, OPTIMIZER])

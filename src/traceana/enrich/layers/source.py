@@ -1,4 +1,4 @@
-"""What a source of layers takes and returns; layers of ranges, and their paths."""
+"""Input and result of each source of layers; layers of ranges, and their paths."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Program:
 class LayerIntervals(msgspec.Struct, frozen=True):
     """Intervals on threads, each of them a layer.
 
-    ``layer[i]`` is the layer of interval ``i``, as :class:`Found` has it. Other ranges are excluded
-    before nesting. ``too_long`` counts those that have the path of their parent, because theirs is
-    longer than :data:`LONGEST_PATH`.
+    ``layer[i]`` is the layer of interval ``i``, an index into the layers of :class:`OpLayers`.
+    Other ranges are excluded before nesting. ``too_long`` counts those that have the path of their
+    parent, because theirs is longer than :data:`LONGEST_PATH`.
     """
 
     nesting: Nesting
@@ -79,8 +79,8 @@ class LayerIntervals(msgspec.Struct, frozen=True):
         return take(self.layer, self.nesting.innermost(key, time))
 
 
-class Found(NamedTuple):
-    """What a source returns: the layer of each operator, as index into ``layers``, or NONE.
+class OpLayers(NamedTuple):
+    """The layer of each operator by one source, as index into ``layers``, or NONE.
 
     ``intervals`` are the ranges that have these layers.
     """

@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.columns.distinct import ascii_classes, numbered
-from traceana.columns.nesting import NONE, Ints, from_rows
+from traceana.columns.nesting import NONE, from_rows, take
 from traceana.enrich.refine.situations import QUEUE, Context, Operators, by_queue
 
 _COMPUTING: Final = ("conv", "gemm")
@@ -35,24 +35,26 @@ def possible_parts(
     ``algorithm``, ``named_direction``, ``directions``, ``function``, ``precision``, ``phase`` and
     ``phase_by_name``.
     """
-    by_name = _names(names, context)
+    by_name = _name_facts(names, context)
     op = from_rows(activities["op"])
-    convolution = _of(operators.convolution_of, op)
+    convolution = take(operators.convolution_of, op)
     of_operator, name = pl.Series(convolution != NONE), activities["name_id"]
-    part = by_name["category"].is_in(_PARTS).fill_null(value=False)
+    is_part = by_name["category"].is_in(_PARTS).fill_null(value=False)
     launched = pl.Series(convolution == op)
-    owned = of_operator & (activities["kind"] != "sync") & (launched | part.gather(name))
-    others = ~of_operator & activities["kind"].is_in(["kernel", "op"])
-    certain = (by_name["category"] == "conv").fill_null(value=False)
+    owned = of_operator & (activities["kind"] != "sync") & (launched | is_part.gather(name))
+    unowned = ~of_operator & activities["kind"].is_in(["kernel", "op"])
+    is_convolution = (by_name["category"] == "conv").fill_null(value=False)
     scopes = operators.scopes.filter("convolution")["scope"]
-    found = others & (certain.gather(name) | activities["scope"].is_in(scopes.implode()))
-    described = (
+    without_operator = unowned & (
+        is_convolution.gather(name) | activities["scope"].is_in(scopes.implode())
+    )
+    candidates = (
         activities.lazy()
         .select("name_id", "kind", "start", "op", "scope", "direction", "layer", *QUEUE)
         .with_row_index("row")
         .with_columns(pl.Series("convolution", convolution))
         # Without a convolution no run is one, and its rows have no use.
-        .filter(owned | others if found.fill_null(value=False).any() else owned)
+        .filter(owned | unowned if without_operator.fill_null(value=False).any() else owned)
         .join(by_name.lazy(), on="name_id", how="left", maintain_order="left")
         .join(
             operators.scopes.lazy().select(
@@ -64,11 +66,20 @@ def possible_parts(
         )
         .collect()
     )
-    (process_device,) = numbered(described.select(_PROCESS_DEVICE))
-    described = described.with_columns(pl.Series("process_device", process_device))
-    own = pl.col("convolution") != NONE
-    of_operators = described.filter(own).with_columns(pl.col("convolution").alias("run"))
-    chosen = [of_operators, _neighbours(described.filter(~own), len(operators.of_op))]
+    (process_device,) = numbered(candidates.select(_PROCESS_DEVICE))
+    candidates = candidates.with_columns(pl.Series("process_device", process_device))
+    has_operator = pl.col("convolution") != NONE
+    of_operators = candidates.filter(has_operator).with_columns(pl.col("convolution").alias("run"))
+    # Without an operator, consecutive possible parts on a stream are a run.
+    possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
+    run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64)
+    runs_by_stream = (
+        _with_tiles_together(by_queue(candidates.filter(~has_operator)))
+        .with_columns(possible.alias("possible"))
+        .with_columns((run + len(operators.of_op)).alias("run"))
+        .filter("possible")
+    )
+    runs = [of_operators, runs_by_stream]
     columns = [
         *by_name.columns,
         *("row", "run", "start", "stream", "process_device", "convolution"),
@@ -76,20 +87,12 @@ def possible_parts(
     ]
     return (
         pl.concat(
-            [frame.select(columns) for frame in chosen if frame.height]
+            [frame.select(columns) for frame in runs if frame.height]
             or [of_operators.select(columns)]
         )
         .sort("run", "start", "row")
         .with_columns(pl.when(pl.col("convolution") != NONE).then("convolution"))
     )
-
-
-def _neighbours(rows: pl.DataFrame, first_run: int) -> pl.DataFrame:
-    """Return the runs of possible parts among ``rows`` without a convolution operator."""
-    possible = (pl.col("category").is_in(_PARTS) | pl.col("phase_by_name")).fill_null(False)
-    run = pl.struct("possible", "op", "scope", "queue").rle_id().cast(pl.Int64) + first_run
-    runs = _with_tiles_together(by_queue(rows)).with_columns(possible.alias("possible"))
-    return runs.with_columns(run.alias("run")).filter("possible")
 
 
 def _with_tiles_together(rows: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +118,7 @@ def _with_tiles_together(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
+def _name_facts(names: pl.DataFrame, context: Context) -> pl.DataFrame:
     text = names["name"]
     phase = pl.coalesce(
         *(
@@ -154,14 +157,6 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
     )
 
 
-def _of(values: Ints, rows: Ints) -> Ints:
-    if not len(values):
-        return rows * 0 + NONE
-    found: Ints = values[rows]
-    found[rows == NONE] = NONE
-    return found
-
-
 _RANK: Final = {"before": 0, "main": 1, "after": 2}
 _LAYOUT_CHANGES: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
 
@@ -194,8 +189,8 @@ def find_episodes(possible: pl.DataFrame, ops: pl.DataFrame, known: Operators) -
     parts = _with_segments(_with_phase_ranks(possible))
     segments = _segments(parts)
     segments = _with_directions(segments, ops, known)
-    same = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
-    segments = segments.with_columns(same.alias("episode"))
+    episode = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
+    segments = segments.with_columns(episode.alias("episode"))
     table = (
         segments.group_by("episode", maintain_order=True)
         .agg(pl.col("convolution", "algorithm", "direction").first(), pl.col("start").min())
@@ -229,8 +224,8 @@ def _with_phase_ranks(parts: pl.DataFrame) -> pl.DataFrame:
     )
     with_changes = parts.join(changes, on="run", how="left", maintain_order="left").with_columns(
         change.alias("change"),
-        _since(begins, main).alias("after_main"),
-        _since(begins | main, layout & change.is_null()).alias("nth"),
+        _count_since(begins, main).alias("after_main"),
+        _count_since(begins | main, layout & change.is_null()).alias("nth"),
     )
     completes = (
         pl.when(pl.col("change").is_not_null())
@@ -247,7 +242,7 @@ def _with_phase_ranks(parts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _since(begins: pl.Expr, counted: pl.Expr) -> pl.Expr:
+def _count_since(begins: pl.Expr, counted: pl.Expr) -> pl.Expr:
     """Return the number of ``counted`` rows since the last row that ``begins``, both included."""
     total = counted.cast(pl.Int64).cum_sum()
     return total - pl.when(begins).then(total - counted.cast(pl.Int64)).forward_fill()
@@ -273,8 +268,8 @@ def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
     )
     fft = (convolution & pl.col("algorithm").is_in(_FFT)).fill_null(False)
     # Tiles on other streams complete while one is prepared; another convolution waits for them.
-    another = ~fft | pl.col("directions").is_not_null()
-    waits = (rank == 0) & (rank.shift().over("run") > 0) & another
+    waits_for_all = ~fft | pl.col("directions").is_not_null()
+    waits = (rank == 0) & (rank.shift().over("run") > 0) & waits_for_all
     by_phase = (
         other_stream
         | (rank < rank.shift())
@@ -282,12 +277,12 @@ def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
         | (main & main.shift() & (pl.col("kind") != pl.col("kind").shift()))
     )
     algorithm = pl.when(convolution & (pl.col("algorithm") != "unknown")).then("algorithm")
-    other = pl.col("named").forward_fill().shift().over("phases")
-    of_transforms = pl.col("named").is_in(_BY_TRANSFORMS) | other.is_in(_BY_TRANSFORMS)
+    named_before = pl.col("named").forward_fill().shift().over("phases")
+    of_transforms = pl.col("named").is_in(_BY_TRANSFORMS) | named_before.is_in(_BY_TRANSFORMS)
     prepares = (rank == 0) & (rank.shift() == 0)
-    by_name = (pl.col("named") != other) & (of_transforms | prepares)
-    seen = fft.cast(pl.Int64).cum_sum().over("run")
-    between = (seen > 0) & (seen < fft.sum().over("run"))
+    by_name = (pl.col("named") != named_before) & (of_transforms | prepares)
+    fft_so_far = fft.cast(pl.Int64).cum_sum().over("run")
+    between = (fft_so_far > 0) & (fft_so_far < fft.sum().over("run"))
     return (
         parts.with_columns(between.alias("between"), waits.fill_null(False).alias("waits"))
         .sort("run", "stream", "start", "row")
@@ -360,21 +355,23 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
     The operator decides (its name, or the mask of its outputs). If it computes both gradients, the
     kernels' names decide, then the order: all of PyTorch's libraries compute the gradient of the
     input first. Without an operator only names decide. TensorFlow computes a transposed convolution
-    with the operators of a convolution: :func:`_of_pass`.
+    with the operators of a convolution: :func:`_direction_in_pass`.
     """
     mask = pl.col("inputs").str.extract_groups(_MASK).struct
-    needed = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
-    row = needed["convolution"]
-    transposed = _transposed(ops, known)
+    with_operator = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
+    row = with_operator["convolution"]
+    transposed = _transposed_layers(ops, known)
     operators = (
-        needed.with_columns(
+        with_operator.with_columns(
             known.direction_by_name(row).alias("named"),
             ops["inputs"].gather(row),
             ops["direction"].gather(row).cast(pl.String).alias("pass"),
             ops["layer"].gather(row).is_in(transposed.implode()).alias("transposed"),
         )
         .with_columns(
-            _of_pass(pl.col("named"), pl.col("pass"), pl.col("transposed")).alias("named"),
+            _direction_in_pass(pl.col("named"), pl.col("pass"), pl.col("transposed")).alias(
+                "named"
+            ),
             *((mask.field(str(i)) == "True").alias(n) for i, n in ((1, "input"), (2, "weight"))),
         )
         .select(
@@ -392,9 +389,11 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
     )
     owned = pl.col("convolution").is_not_null()
     named, in_pass = pl.col("direction_by_name"), pl.col("activity_direction")
-    also = segments.filter("scoped", (named == "dgrad") & (in_pass == "forward"))["layer"]
-    transposed = transposed.extend(also.drop_nulls())
-    of_scope = _of_pass(named, in_pass, pl.col("layer").is_in(transposed.implode()))
+    transposed_scopes = segments.filter("scoped", (named == "dgrad") & (in_pass == "forward"))[
+        "layer"
+    ]
+    transposed = transposed.extend(transposed_scopes.drop_nulls())
+    of_scope = _direction_in_pass(named, in_pass, pl.col("layer").is_in(transposed.implode()))
     by_scope = pl.coalesce(
         pl.when(of_scope.is_in(_DIRECTIONS)).then(of_scope),
         # JAX marks transposed operators as backward; all others are forward.
@@ -415,7 +414,7 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
         pl.when(last & ~first).then(pl.lit("wgrad")),
     )
     of_operators = segments.join(operators, on="convolution", how="left", maintain_order="left")
-    return _with_directions_by_kernels(of_operators).with_columns(
+    return _with_kernel_directions(of_operators).with_columns(
         pl.coalesce(
             "by_operator",
             pl.when("scoped").then(by_scope),
@@ -425,7 +424,7 @@ def _with_directions(segments: pl.DataFrame, ops: pl.DataFrame, known: Operators
     )
 
 
-def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
+def _with_kernel_directions(segments: pl.DataFrame) -> pl.DataFrame:
     """Return ``segments`` with ``by_kernels``: the direction that the names of the kernels have.
 
     A kernel of several directions (``directions``) has the backward one under an operator of
@@ -434,7 +433,7 @@ def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
     prepares or completes.
     """
     owned = pl.col("convolution").is_not_null()
-    several = pl.col("directions").str.split(_BETWEEN)
+    named_directions = pl.col("directions").str.split(_BETWEEN)
     named = (
         pl.when("names_wgrad")
         .then(pl.lit("wgrad"))
@@ -444,50 +443,50 @@ def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
         # A backward convolution with forward kernels computes the gradient of the input.
         .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
         .when(pl.col("both").fill_null(False))
-        .then(several.list.last())
-        .when(~several.list.contains("wgrad"))
-        .then(several.list.first())
+        .then(named_directions.list.last())
+        .when(~named_directions.list.contains("wgrad"))
+        .then(named_directions.list.first())
     )
-    place = "process_device"
-    before = pl.col("named").shift().over(place)
+    device = "process_device"
+    before = pl.col("named").shift().over(device)
     same_run = (pl.col("run") == pl.col("run").shift()) & (
         pl.col("algorithm") == pl.col("algorithm").shift()
     )
     continues = before.is_null() & same_run
-    forward_or_weight = pl.col("named").is_null() & several.is_not_null()
-    chosen = (
+    forward_or_weight = pl.col("named").is_null() & named_directions.is_not_null()
+    product_direction = (
         pl.when(~forward_or_weight)
         .then("named")
         .when(~continues.fill_null(False))
         .then(pl.when(before == "dgrad").then(pl.lit("wgrad")).otherwise(pl.lit("fprop")))
     )
-    decided = (
+    of_products = (
         segments.filter("multiplies")
-        .sort(place, "start", "segment")
+        .sort(device, "start", "segment")
         .with_columns(named.alias("named"))
-        .with_columns(chosen.alias("chosen"), forward_or_weight.alias("continued"))
+        .with_columns(product_direction.alias("chosen"), forward_or_weight.alias("continued"))
         .select(
             "segment",
             pl.when("continued")
-            .then(pl.col("chosen").forward_fill().over(place))
+            .then(pl.col("chosen").forward_fill().over(device))
             .otherwise("chosen")
             .alias("of_product"),
         )
     )
-    served = ("run", "algorithm")
-    next_product = pl.col("of_product").backward_fill().over(served)
-    last_product = pl.col("of_product").forward_fill().over(served)
-    serves = pl.when("completes").then(last_product).otherwise(next_product)
+    same_product = ("run", "algorithm")
+    next_product = pl.col("of_product").backward_fill().over(same_product)
+    last_product = pl.col("of_product").forward_fill().over(same_product)
+    direction_served = pl.when("completes").then(last_product).otherwise(next_product)
     return (
         segments.with_columns(named.alias("named"))
-        .join(decided, on="segment", how="left", maintain_order="left")
+        .join(of_products, on="segment", how="left", maintain_order="left")
         .with_columns(
             pl.when("multiplies")
             .then("of_product")
             .otherwise(
                 pl.coalesce(
-                    pl.when(several.is_null()).then("named"),
-                    serves,
+                    pl.when(named_directions.is_null()).then("named"),
+                    direction_served,
                     next_product,
                     last_product,
                     "named",
@@ -499,7 +498,7 @@ def _with_directions_by_kernels(segments: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _transposed(ops: pl.DataFrame, known: Operators) -> pl.Series:
+def _transposed_layers(ops: pl.DataFrame, known: Operators) -> pl.Series:
     """Return the layers with an operator of a data gradient in the forward pass."""
     gradients = known.names.with_row_index("number").filter(pl.col("direction") == "dgrad")
     if gradients.is_empty():
@@ -510,7 +509,7 @@ def _transposed(ops: pl.DataFrame, known: Operators) -> pl.Series:
     return ops["layer"].filter(chosen.fill_null(value=False)).drop_nulls().unique()
 
 
-def _of_pass(named: pl.Expr, in_pass: pl.Expr, transposed: pl.Expr) -> pl.Expr:
+def _direction_in_pass(named: pl.Expr, in_pass: pl.Expr, transposed: pl.Expr) -> pl.Expr:
     """Return the direction of an operator from the one in its name and from its pass.
 
     The forward pass of a transposed convolution is the data gradient of a convolution, and its data

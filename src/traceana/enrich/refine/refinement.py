@@ -55,7 +55,7 @@ def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
     described = contexts.join(
         kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left"
     )
-    classes, class_of = _apply(known.rules, described, names, operators)
+    classes, class_of = _apply_rules(known.rules, described, names, operators)
     of_number = np.full(len(first), NONE, dtype=np.int64)
     of_number[number[first]] = from_rows(class_of)
     class_of_row = np.full(activities.height, NONE, dtype=np.int64)
@@ -107,7 +107,7 @@ def _contexts(
     )
 
 
-def _apply(
+def _apply_rules(
     rules: Sequence[ContextRule],
     contexts: pl.DataFrame,
     names: pl.DataFrame,
@@ -119,12 +119,12 @@ def _apply(
     ``main``, ``many``, ``operand`` and ``behind``. The row is null if no rule applies. Classes have
     the class columns and ``context_rule``.
     """
-    facts = _facts(contexts, names, operators)
+    facts = _described(contexts, names, operators)
     categories = set(facts["category"].unique())
     deciding = pl.coalesce(
         pl.lit(None, pl.Int32),
         *(
-            pl.when(_holds(rule, operators.withins)).then(pl.lit(i))
+            pl.when(_condition(rule, operators.withins)).then(pl.lit(i))
             for i, rule in enumerate(rules)
             if not rule.category or categories & {*rule.category}
         ),
@@ -135,11 +135,11 @@ def _apply(
     if decided.is_empty():
         return pl.DataFrame(schema={**CLASS_COLUMNS, "context_rule": pl.String}), row
     # Few of the rules decide anything in one trace.
-    deciders = {i: rules[i] for i in sorted(decided["deciding"].unique())}
+    deciding_rules = {i: rules[i] for i in sorted(decided["deciding"].unique())}
     outcome = decided.select(
-        *(_outcome(deciders, column).alias(column) for column in SETTABLE_COLUMNS),
+        *(_value_by_rule(deciding_rules, column).alias(column) for column in SETTABLE_COLUMNS),
         pl.col("deciding")
-        .replace_strict({i: rule.id for i, rule in deciders.items()}, return_dtype=pl.String)
+        .replace_strict({i: rule.id for i, rule in deciding_rules.items()}, return_dtype=pl.String)
         .alias("context_rule"),
     )
     family = pl.col("algorithm").replace_strict(
@@ -147,17 +147,17 @@ def _apply(
     )
     outcome = outcome.with_columns(family.alias("family")).select(*CLASS_COLUMNS, "context_rule")
     classes = outcome.unique(maintain_order=True)
-    of_decided = outcome.join(
+    class_of_decided = outcome.join(
         classes.with_row_index("class"),
         on=classes.columns,
         how="left",
         nulls_equal=True,
         maintain_order="left",
     )["class"]
-    return classes, row.scatter(facts["deciding"].is_not_null().arg_true(), of_decided)
+    return classes, row.scatter(facts["deciding"].is_not_null().arg_true(), class_of_decided)
 
 
-def _facts(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) -> pl.DataFrame:
+def _described(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) -> pl.DataFrame:
     """Return the values of the numbers of ``contexts``, one row each.
 
     The columns are the ``name``, its class columns, ``operator`` (text), ``within`` (bits),
@@ -197,7 +197,7 @@ def _facts(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) ->
     )
 
 
-def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
+def _condition(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
     conditions: list[pl.Expr] = [pl.lit(True)]
     for column, values in (
         ("category", rule.category),
@@ -232,23 +232,25 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
     return pl.all_horizontal(condition.fill_null(False) for condition in conditions)
 
 
-def _outcome(rules: Mapping[int, ContextRule], column: str) -> pl.Expr:
+def _value_by_rule(rules: Mapping[int, ContextRule], column: str) -> pl.Expr:
     """Return the value of ``column`` by the deciding rule: its own, or else that of the name."""
-    chosen = pl.col("deciding")
-    own = {i: value for i, rule in rules.items() if (value := _own(rule, column)) is not None}
-    named = pl.col(column)
+    rule_number = pl.col("deciding")
+    rule_values = {
+        i: value for i, rule in rules.items() if (value := _value_of_rule(rule, column)) is not None
+    }
+    default = pl.col(column)
     if column == "precision":
         multiplies = pl.col("category").is_in(MULTIPLIED)
-        named = pl.coalesce(named, pl.when(multiplies).then("operand"))
+        default = pl.coalesce(default, pl.when(multiplies).then("operand"))
     return pl.coalesce(
-        *(pl.when(chosen == i).then(value) for i, value in own.items()),
-        pl.when(chosen.is_in([*own]).not_()).then(named),
+        *(pl.when(rule_number == i).then(value) for i, value in rule_values.items()),
+        pl.when(rule_number.is_in([*rule_values]).not_()).then(default),
     )
 
 
-def _own(rule: ContextRule, column: str) -> pl.Expr | None:
+def _value_of_rule(rule: ContextRule, column: str) -> pl.Expr | None:
     """Return the value that ``rule`` gives to ``column``; None if it leaves that of the name."""
-    named = pl.col(column)
+    of_name = pl.col(column)
     if column in rule.set:
         return pl.lit(rule.set[column])
     if column in rule.from_purpose:
@@ -257,6 +259,6 @@ def _own(rule: ContextRule, column: str) -> pl.Expr | None:
         return None
     if column == "algorithm":
         # The episode decides the algorithm of the parts whose name does not.
-        known = named.is_not_null() & (named != "unknown")
-        return pl.when(known).then(named).otherwise(pl.col("episode_algorithm"))
-    return pl.coalesce(pl.col(f"episode_{column}"), named)
+        is_known = of_name.is_not_null() & (of_name != "unknown")
+        return pl.when(is_known).then(of_name).otherwise(pl.col("episode_algorithm"))
+    return pl.coalesce(pl.col(f"episode_{column}"), of_name)

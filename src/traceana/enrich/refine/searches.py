@@ -22,8 +22,8 @@ ROLE: Final = "algorithm search"
 RULE: Final = "context.algorithm_search"
 
 _FILLS: Final = r"(?i)repeat_?buffer"
-_COMPUTES: Final = ("conv", "gemm", "attention", "fused")
-_BESIDE: Final = ("layout", "reduction", "other")
+_COMPUTING_CATEGORIES: Final = ("conv", "gemm", "attention", "fused")
+_AUXILIARY_CATEGORIES: Final = ("layout", "reduction", "other")
 """Categories of a convolution's or GEMM's auxiliary kernels: packing, split-K reduction."""
 
 
@@ -33,17 +33,20 @@ def with_searches(trace: Trace) -> Trace:
     The class of such an activity gets the category ``other`` and the function :data:`FUNCTION`; its
     other columns are unchanged. Its layer is the row of ``layers`` with the role :data:`ROLE`.
     """
-    trace = _without(trace)
-    beside, trial = _beside(trace), _trials_on_streams(trace) | _trials_of_calls(trace)
-    found = beside | trial
-    if not found.any():
+    trace = _without_earlier_marks(trace)
+    is_auxiliary = trace.tables.names["function"].fill_null("") == FUNCTION
+    is_kernel = trace.tables.activities["kind"] == "kernel"
+    auxiliary = is_auxiliary.gather(trace.tables.activities["name_id"]) & is_kernel
+    trial = _trials_on_streams(trace) | _trials_of_calls(trace)
+    searched = auxiliary | trial
+    if not searched.any():
         return trace
     row = trace.tables.layers.height
     search = {"path": ROLE, "type": None, "role": ROLE, "parent": None, "position": row}
-    classes, class_of = _classes(trace, trial)
+    classes, class_of = _trial_classes(trace, trial)
     activities = trace.tables.activities.with_columns(
         class_of,
-        pl.when(found).then(pl.lit(row, pl.UInt32)).otherwise("layer").alias("layer"),
+        pl.when(searched).then(pl.lit(row, pl.UInt32)).otherwise("layer").alias("layer"),
     )
     layers = pl.concat([trace.tables.layers, conform("layers", pl.DataFrame([search]))])
     return trace.with_tables(
@@ -53,25 +56,17 @@ def with_searches(trace: Trace) -> Trace:
     )
 
 
-def _without(trace: Trace) -> Trace:
+def _without_earlier_marks(trace: Trace) -> Trace:
     """Return ``trace`` without the marks of an earlier search: with the operators' layers."""
     if not (trace.tables.layers["role"] == ROLE).any():
         return trace
     kept = trace.tables.layers.height - 1
-    own = trace.tables.ops["layer"].gather(trace.tables.activities["op"])
+    operator_layer = trace.tables.ops["layer"].gather(trace.tables.activities["op"])
     return trace.with_tables(
         activities=trace.tables.activities.with_columns(
-            pl.when(pl.col("layer") == kept).then(own).otherwise("layer").alias("layer")
+            pl.when(pl.col("layer") == kept).then(operator_layer).otherwise("layer").alias("layer")
         ),
         layers=trace.tables.layers.head(kept),
-    )
-
-
-def _beside(trace: Trace) -> pl.Series:
-    """Return which activities are auxiliary kernels of autotuners, by name."""
-    named = trace.tables.names["function"].fill_null("") == FUNCTION
-    return named.gather(trace.tables.activities["name_id"]) & (
-        trace.tables.activities["kind"] == "kernel"
     )
 
 
@@ -83,10 +78,10 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
     of the model between two searches has other scopes, or computes several.
     """
     activities, names = trace.tables.activities, trace.tables.names
-    none = pl.repeat(False, activities.height, dtype=pl.Boolean, eager=True)
+    no_trials = pl.repeat(False, activities.height, dtype=pl.Boolean, eager=True)
     fills = names.select((pl.col("function") == FUNCTION) & pl.col("name").str.contains(_FILLS))
     if not (names["function"] == FUNCTION).any():
-        return none
+        return no_trials
     queue = ["rank", "process", "device", "stream"]
     launch = ["thread", "op", "scope", "range", "instruction"]
     by_name = names.select(
@@ -95,7 +90,7 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
         (pl.col("function") == FUNCTION).fill_null(value=False).alias("beside"),
         fills.to_series().fill_null(value=False).alias("fills"),
     )
-    on = [*queue, "gap"]
+    gap_key = [*queue, "gap"]
     rows = (
         activities.with_row_index("row")
         .with_columns(trace.tables.calls["thread"].gather(activities["call"]).alias("thread"))
@@ -108,9 +103,9 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
             pl.struct(*queue, *launch).rle_id().alias("launch"),
         )
     )
-    computes = pl.col("category").is_in(_COMPUTES)
+    computes = pl.col("category").is_in(_COMPUTING_CATEGORIES)
     gaps = (
-        rows.group_by(on, maintain_order=True)
+        rows.group_by(gap_key, maintain_order=True)
         .agg(
             pl.col("beside").first().alias("begun"),
             (~pl.col("beside")).any().alias("holds"),
@@ -120,7 +115,9 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
             .filter(computes)
             .n_unique()
             .alias("things"),
-            (pl.col("beside") | computes | pl.col("category").is_in(_BESIDE)).all().alias("parts"),
+            (pl.col("beside") | computes | pl.col("category").is_in(_AUXILIARY_CATEGORIES))
+            .all()
+            .alias("parts"),
             pl.col("fills").first().alias("fills"),
         )
         .with_columns(
@@ -139,10 +136,10 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
     ).fill_null(value=False)
     trials = (
         rows.filter(~pl.col("beside"))
-        .join(gaps.filter(is_trial).select(on), on=on, how="semi", nulls_equal=True)
+        .join(gaps.filter(is_trial).select(gap_key), on=gap_key, how="semi", nulls_equal=True)
         .get_column("row")
     )
-    return none.scatter(trials, values=True) if len(trials) else none
+    return no_trials.scatter(trials, values=True) if len(trials) else no_trials
 
 
 def _trials_of_calls(trace: Trace) -> pl.Series:
@@ -152,13 +149,13 @@ def _trials_of_calls(trace: Trace) -> pl.Series:
     others are trials.
     """
     call = ["op", "direction"]
-    ran = trace.tables.activities.select("episode", "start").drop_nulls("episode")
-    began = ran.group_by("episode").agg(pl.col("start").min())
+    starts = trace.tables.activities.select("episode", "start").drop_nulls("episode")
+    episode_start = starts.group_by("episode").agg(pl.col("start").min())
     several = pl.col("algorithm").n_unique().over(call) >= FEWEST_TRIALS
     tried = (
         trace.tables.episodes.with_row_index("episode")
         .drop_nulls("op")
-        .join(began, on="episode")
+        .join(episode_start, on="episode")
         .filter(several & (pl.col("start") < pl.col("start").max().over(call)))
     )
     return (
@@ -166,14 +163,14 @@ def _trials_of_calls(trace: Trace) -> pl.Series:
     )
 
 
-def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-    """Return the classes with those of the trials, and the class of each activity."""
+def _trial_classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the classes, trials included, and the class of each activity."""
     keys = ["name_id", "class"]
     names = trace.tables.names.select(*CLASS_COLUMNS).with_row_index("name_id")
-    known = trace.tables.classes.select(*CLASS_COLUMNS).with_row_index("class")
+    refined_classes = trace.tables.classes.select(*CLASS_COLUMNS).with_row_index("class")
     wanted = trace.tables.activities.filter(trial).select(keys).unique(maintain_order=True)
     by_context = pl.col("class").is_not_null()
-    refined = known.rename({column: f"refined_{column}" for column in CLASS_COLUMNS})
+    refined = refined_classes.rename({column: f"refined_{column}" for column in CLASS_COLUMNS})
     of_trials = (
         wanted.join(names, on="name_id", how="left", maintain_order="left")
         .join(refined, on="class", how="left", maintain_order="left")
@@ -191,14 +188,16 @@ def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         )
     )
     added = of_trials.drop(keys).unique(maintain_order=True)
-    number = added.with_row_index("found", offset=trace.tables.classes.height)
-    of = of_trials.join(number, on=added.columns, how="left", nulls_equal=True).select(
+    numbered = added.with_row_index("found", offset=trace.tables.classes.height)
+    class_of_key = of_trials.join(numbered, on=added.columns, how="left", nulls_equal=True).select(
         *keys, "found"
     )
-    found = trace.tables.activities.select(keys).join(
-        of, on=keys, how="left", nulls_equal=True, maintain_order="left"
+    class_of_trial = trace.tables.activities.select(keys).join(
+        class_of_key, on=keys, how="left", nulls_equal=True, maintain_order="left"
     )["found"]
-    class_of = pl.select(pl.when(trial).then(found).otherwise(trace.tables.activities["class"]))
+    class_of = pl.select(
+        pl.when(trial).then(class_of_trial).otherwise(trace.tables.activities["class"])
+    )
     classes = pl.concat(
         [trace.tables.classes, added.select(trace.tables.classes.columns)], how="vertical_relaxed"
     )

@@ -53,25 +53,25 @@ class Operators(msgspec.Struct, frozen=True):
         """
         withins = tuple({rule.within: None for rule in context.rules if rule.within})
         ops, scopes = trace.tables.ops, _scopes(trace)
-        names = _named(classes, context, withins)
-        name = _codes(ops["name"], names)
+        names = _name_traits(classes, context, withins)
+        name = _rows_of_names(ops["name"], names)
         tree = Tree.of_table(ops)
         row = np.arange(ops.height)
         convolution = names["is_convolution"].to_numpy()
         purpose = names["is_purpose"].to_numpy()
         within = names["within"].to_numpy()[name] if ops.height else np.empty(0, np.int64)
-        found = pl.DataFrame(
+        of_ops = pl.DataFrame(
             {
                 "operator": name,
                 "purpose": tree.inherit(np.where(purpose[name], name, NONE)),
                 "within": tree.united(within),
-                "channel": _along_channels(ops, names["text"], name),
+                "channel": _adds_per_channel(ops, names["text"], name),
             }
         )
         owner = tree.inherit(np.where(convolution[name], row, NONE))
-        scoped = _scoped(scopes, names)
-        both = pl.concat([found, scoped.select(found.columns)])
-        situations, numbered = _numbered(both)
+        of_scopes = _scope_situations(scopes, names)
+        all_rows = pl.concat([of_ops, of_scopes.select(of_ops.columns)])
+        situations, numbered = _distinct_rows(all_rows)
         return cls(
             names,
             withins,
@@ -82,8 +82,8 @@ class Operators(msgspec.Struct, frozen=True):
                 {
                     "scope": scopes,
                     "situation": numbered[ops.height :],
-                    "convolution": pl.Series(convolution).gather(scoped["operator"]),
-                    "direction_by_name": names["direction"].gather(scoped["operator"]),
+                    "convolution": pl.Series(convolution).gather(of_scopes["operator"]),
+                    "direction_by_name": names["direction"].gather(of_scopes["operator"]),
                 }
             ),
         )
@@ -110,7 +110,7 @@ def _tails(scopes: pl.Series) -> pl.Series:
     return scopes.cast(pl.String).str.extract(_SCOPE_TAIL).fill_null(_UNNAMED)
 
 
-def _named(classes: pl.DataFrame, context: Context, withins: Sequence[str]) -> pl.DataFrame:
+def _name_traits(classes: pl.DataFrame, context: Context, withins: Sequence[str]) -> pl.DataFrame:
     texts = classes["name"]
     patterns = map(ascii_classes, withins)
     bits = [texts.str.contains(p).cast(pl.Int64) * (1 << i) for i, p in enumerate(patterns)]
@@ -122,14 +122,14 @@ def _named(classes: pl.DataFrame, context: Context, withins: Sequence[str]) -> p
     )
 
 
-def _codes(column: pl.Series, names: pl.DataFrame) -> Ints:
+def _rows_of_names(column: pl.Series, names: pl.DataFrame) -> Ints:
     """Return the row in ``names`` of each value of ``column``."""
     distinct = column.unique(maintain_order=True)
     texts = distinct.cast(pl.String).fill_null(_UNNAMED)
     rows = pl.DataFrame({"key": distinct, "text": texts}).join(
         names.select("text").with_row_index("row"), on="text", how="left", maintain_order="left"
     )
-    found = (
+    rows_of_column = (
         column.alias("key")
         .to_frame()
         .join(
@@ -140,10 +140,10 @@ def _codes(column: pl.Series, names: pl.DataFrame) -> Ints:
             maintain_order="left",
         )
     )
-    return from_rows(found["row"])
+    return from_rows(rows_of_column["row"])
 
 
-def _scoped(scopes: pl.Series, names: pl.DataFrame) -> pl.DataFrame:
+def _scope_situations(scopes: pl.Series, names: pl.DataFrame) -> pl.DataFrame:
     operator = from_rows(
         _tails(scopes)
         .alias("text")
@@ -164,7 +164,7 @@ def _scoped(scopes: pl.Series, names: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _numbered(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+def _distinct_rows(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     """Return the distinct ``rows``, by first appearance, and the number of each row among them.
 
     The columns are numbers from -1 on and, last, a flag.
@@ -196,7 +196,7 @@ _OPERANDS: Final = r"^\[\["
 _ADDS: Final = r"^aten::add_?$"
 
 
-def _along_channels(ops: pl.DataFrame, texts: pl.Series, name: Ints) -> pl.Series:
+def _adds_per_channel(ops: pl.DataFrame, texts: pl.Series, name: Ints) -> pl.Series:
     """Return whether the second input has one number per channel of the first; null if unknown.
 
     ``name`` is the index of each operator's name in ``texts``. The channels are the second
@@ -221,7 +221,7 @@ def _along_channels(ops: pl.DataFrame, texts: pl.Series, name: Ints) -> pl.Serie
         pl.when(added.list.len() == 0).then(1).when(added.list.len() == 1).then(added.list.first())
     )
     second = pl.when(pl.col("to").list.len() >= 3).then(pl.col("to").list.get(1, null_on_oob=True))
-    along = (
+    by_shapes = (
         adds.unique()
         .drop_nulls()
         .with_columns(
@@ -235,8 +235,8 @@ def _along_channels(ops: pl.DataFrame, texts: pl.Series, name: Ints) -> pl.Serie
             .alias("channel"),
         )
     )
-    found = adds.join(along, on="shapes", how="left", maintain_order="left")["channel"]
-    return unknown.scatter(rows, found)
+    per_channel = adds.join(by_shapes, on="shapes", how="left", maintain_order="left")["channel"]
+    return unknown.scatter(rows, per_channel)
 
 
 def _dimensions(text: pl.Expr) -> pl.Expr:
@@ -281,8 +281,8 @@ def _precisions(types: pl.Series) -> pl.Series:
     lists = types.alias("types").to_frame()
     first = pl.col("types").str.extract(_FIRST_TYPE)
     precision = first.replace_strict(_PRECISIONS, default=None, return_dtype=pl.String)
-    found = lists.unique().drop_nulls().with_columns(precision.alias("precision"))
-    return lists.join(found, on="types", how="left", maintain_order="left")["precision"]
+    by_types = lists.unique().drop_nulls().with_columns(precision.alias("precision"))
+    return lists.join(by_types, on="types", how="left", maintain_order="left")["precision"]
 
 
 _SPLITS: Final = r"(?i)split_?k|stream_?k"
@@ -352,10 +352,10 @@ def product_before(
     scope, whose class these decide.
     """
     result = pl.repeat(None, activities.height, dtype=pl.String, eager=True)
-    wanted = names.select(_BIASES & (pl.col("library") == "aten")).to_series()
+    is_bias_sum = names.select(_BIASES & (pl.col("library") == "aten")).to_series()
     alone = activities["op"].is_null() & activities["scope"].is_null()
-    asked = wanted.gather(activities["name_id"]).fill_null(value=False) & alone
-    if not asked.any():
+    wanted_rows = is_bias_sum.gather(activities["name_id"]).fill_null(value=False) & alone
+    if not wanted_rows.any():
         return result
     is_product = names["category"] == "gemm"
     product = is_product & (names["gemm_layout"] == "nt")
@@ -366,14 +366,14 @@ def product_before(
         activities.select("start", *QUEUE)
         .with_row_index("row")
         .with_columns(
-            asked.alias("asked"),
+            wanted_rows.alias("asked"),
             convolution_of.alias("convolution"),
             product.gather(name).fill_null(value=False).alias("product"),
             slices.gather(name).fill_null(value=False).alias("slices"),
         )
         .filter(kernels)
     )
-    ran = (
+    product_direction = (
         pl.when(pl.col("convolution").is_not_null())
         .then("convolution")
         .when("product")
@@ -381,9 +381,9 @@ def product_before(
         .when(~pl.col("slices"))
         .then(pl.lit(""))
     )
-    before = ran.forward_fill().shift().over("queue")
-    found = rows.with_columns(before.alias("before")).filter("asked", pl.col("before") != "")
-    return result.scatter(found["row"], found["before"])
+    before = product_direction.forward_fill().shift().over("queue")
+    with_product = rows.with_columns(before.alias("before")).filter("asked", pl.col("before") != "")
+    return result.scatter(with_product["row"], with_product["before"])
 
 
 Phase = Literal["before", "main", "after"]

@@ -41,39 +41,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-COLUMNS: Final = (
-    *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
-    *("step_count", "step_ns", "step_share"),
-)
-DROPPED: Final = ("step_count", "mean_ns", "step_share", "step_ns", "max_ns")
-GAPS: Final = (
-    *("rank", "device", "cause", "start_ns", "time_ns", "operator", "range", "before", "after"),
-)
-GAPS_DROPPED: Final = ("before", "range", "after", "operator")
-
-_FIGURES: Final = ("step_count", "step_ns", "count", "time_ns", "share")
-_PER_STEP: Final = ("step_count", "step_ns")
-PATHS: Final[dict[str, tuple[str, ...]]] = {
-    "class": ("class", "part", *_FIGURES),
-    "kernel": ("class", "part", "name", *_FIGURES),
-    "layer": ("layer", "class", *_FIGURES),
-    "operator": ("operator", "class", *_FIGURES),
-    "segment": (
-        "step",
-        "rank",
-        "start_ns",
-        "time_ns",
-        "class",
-        "part",
-        "name",
-        "operator",
-        "layer",
-    ),
-}
-PATHS_DROPPED: Final = ("layer", "step_count", "count", "part", "operator")
-
-_TITLES: Final = {"count": "gaps", "step_count": "gaps per step", "step_ns": "time per step"}
-
 FEW_DEVICES: Final = 2
 """With more devices, each has one line."""
 MOST_DEVICES: Final = 16
@@ -119,17 +86,12 @@ def _idle(
     trace: Trace, by: IdleBy, devices: Result, whole: Result, stepped: int, shown: Arranged
 ) -> Page:
     if by == "gap" or devices.frame.height < 2:
-        own = () if by in ("cause", "gap") else (by,)
-        # By step, the figures per step are those of the row.
-        figures = COLUMNS[:-3] if by == "step" else COLUMNS
-        columns = GAPS if by == "gap" else (*own, *figures)
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
         titles = {"share": f"of {_window(trace, by)}", "start_ns": "start in capture"}
         table = table_of(
             _since_capture(trace, shown) if by == "gap" else shown,
-            [name for name in columns if name not in shown_as_facts],
-            dropped=GAPS_DROPPED if by == "gap" else DROPPED,
-            titles={**_TITLES, **titles},
+            [one.name for one in shown.columns if one.shown and one.name not in shown_as_facts],
+            titles=titles,
         )
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
@@ -208,7 +170,7 @@ def _side_by_side(
         group = f"{group}, per step"
     of_devices = [*(_Spread._fields if many else ()), *each]
     columns = (
-        *columns_of(frame, keys),
+        *columns_of(frame, keys, declarations=whole.columns),
         (
             Column("count", Kind.MEAN, title="gaps per step")
             if per_step
@@ -373,7 +335,6 @@ _SEGMENTS: Final = {
 
 
 def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged) -> Page:
-    dropped = tuple(name for name in PATHS_DROPPED if name != by)
     called = shown.frame
     if "part" in called.columns:
         what = pl.concat_str("class", pl.lit("/"), pl.col("part").fill_null(""))
@@ -389,11 +350,11 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
             pl.coalesce("name", pl.when(within).then("operator")).alias("name")
         )
     steps = _measured(trace)
-    left_out = set(_PER_STEP if steps is None else ("count", "time_ns"))
+    left_out = {"step_count", "step_ns"} if steps is None else {"count", "time_ns"}
     if by == "segment":
         called = _since_step(every, called)
         left_out = {"rank"} if shown.frame["rank"].n_unique() < 2 else set()
-    columns = [name for name in PATHS[by] if name not in left_out]
+    columns = [one.name for one in shown.columns if one.shown and one.name not in left_out]
     means = replace(shown, frame=called)
     if steps is not None and by != "segment":
         means = replace(
@@ -401,12 +362,8 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
             totals={"step_ns": shown.totals["time_ns"] // steps},
             hidden_totals={"time_ns": shown.hidden_totals["time_ns"] // steps},
         )
-    titles = {
-        **{"count": "segments", "step_count": "segments per step"},
-        **{"step_ns": "time per step", "share": "of path"},
-        "start_ns": f"start in {'capture' if steps is None else 'step'}",
-    }
-    table = table_of(means, columns, dropped=dropped, titles=titles)
+    titles = {"start_ns": f"start in {'capture' if steps is None else 'step'}"}
+    table = table_of(means, columns, titles=titles)
     table = _without_launches(trace, table, "part")
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))

@@ -51,7 +51,8 @@ def info(trace: Trace) -> CommandResult:
 
     def page(shown: Arranged) -> Page:
         rows = ((label[:1].upper() + label[1:], text) for label, text in _lines(known) if text)
-        return Page("info", (Facts(tuple(rows)),), Data(Rows(shown.frame), whole=known))
+        data = Data(Rows(shown.frame, columns=shown.columns), whole=known)
+        return Page("info", (Facts(tuple(rows)),), data)
 
     return CommandResult.of(as_table(known), page)
 

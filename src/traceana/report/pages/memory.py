@@ -19,26 +19,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import MemoryBy
 
-_DEVICE: Final = ("rank", "device")
 _NOT_RECORDED: Final = "(not recorded)"
-_ALLOCATED: Final = ("count", "bytes", "share", "largest_bytes")
-COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "device": (
-        *(*_DEVICE, "allocations", "peak_bytes", "at_ns", "step", "layer", "operator"),
-        *("reserved_bytes", "largest_bytes", "end_bytes", "growth_bytes"),
-    ),
-    "layer": (*_DEVICE, "layer", *_ALLOCATED),
-    "operator": (*_DEVICE, "operator", *_ALLOCATED),
-    "step": (*_DEVICE, "step", "allocations", "peak_bytes", "end_bytes", "growth_bytes"),
-    "time": (*_DEVICE, "start_ns", "allocated_bytes", "reserved_bytes"),
-    "convolution": (
-        *(*_DEVICE, "layer", "operator", "direction", "algorithm", "calls", "workspace_bytes"),
-    ),
-}
-DROPPED: Final[dict[str, tuple[str, ...]]] = {
-    "device": ("allocations", "end_bytes", "largest_bytes", "operator", "reserved_bytes"),
-    "convolution": ("operator", "calls", "direction"),
-}
 
 
 def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
@@ -54,10 +35,6 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
 
     return table_result(
         *("memory", found, trace),
-        columns=COLUMNS[by] if found.frame.height else (),
-        dropped=DROPPED.get(by, ()),
-        bars="allocated_bytes" if by == "time" else None,
-        titles={"share": "of peak memory", "direction": "pass", "count": "allocations"},
         displayed=_with_devices,
         screenful=40 if by == "time" else 30,
         pictures=pictures,

@@ -19,7 +19,7 @@ from traceana.analyze.layers import DIRECTIONS, layers
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
 from traceana.result import Arranged, Result
-from traceana.timeline.steps import StepTime, measured, serves, step_processes, step_time, steps
+from traceana.timeline.steps import StepTime, is_server, measured, step_processes, step_time, steps
 from traceana.timeline.work import processor, work, work_ns
 from traceana.trace import Trace
 
@@ -213,7 +213,7 @@ def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> B
 
 def by_phase(trace: Trace) -> dict[str, Result]:
     """Return the section of a server's phases; empty where the steps are not iterations of one."""
-    if not serves(trace):
+    if not is_server(trace):
         return {}
     from traceana.analyze.serving import phases
 

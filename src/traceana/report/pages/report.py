@@ -36,6 +36,7 @@ from traceana.report.pages.single_table import (
     data_of,
     hidden_of,
     outside_text,
+    ranked,
     source_of,
     window_text,
     without_unknown,
@@ -49,9 +50,9 @@ from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
     RUN_AHEAD,
+    is_server,
     measured_steps,
     only_sums,
-    serves,
     span_of,
     step_processes,
 )
@@ -226,7 +227,7 @@ def _steps(whole: Overview) -> str:
     if not known["steps"]:
         return "none marked"
     marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
-    if serves(whole.trace):
+    if is_server(whole.trace):
         return marked
     measured = measured_steps(whole.trace)
     if measured.cut:
@@ -515,26 +516,14 @@ def _kernels(basis: Basis) -> list[Block]:
     ]
 
 
-_PHASES_DROPPED: Final = ("requests", "work_ns", "arithmetic_intensity", "flops", "idle_cause")
-"""Columns of phases that a narrow terminal leaves out, in this order."""
-
-
 def _phases(trace: Trace) -> list[Block]:
     """Return the iterations of a server by phase; empty where the steps are none."""
     if not (found := by_phase(trace)):
         return []
-    frame = found["phases"].frame
-    names = (
-        *("phase", "iterations", "requests", "tokens", "wall_ns"),
-        *("work_ns", "tokens_per_s", "flops", "arithmetic_intensity", "idle_ns", "idle_cause"),
-    )
-    titles = {
-        **{"phase": "Phases, means per iteration", "wall_ns": "time", "work_ns": "work"},
-        **{"flops": "counted"},
-        **{"idle_ns": "idle", "idle_cause": "mostly"},
-    }
-    columns = columns_of(frame, names, titles=titles)
-    return [Table(frame, columns, dropped=_PHASES_DROPPED, layout="compact")]
+    phases = found["phases"]
+    shown = [column.name for column in phases.columns if column.shown]
+    columns = columns_of(phases.frame, shown, declarations=phases.columns)
+    return [Table(phases.frame, columns, dropped=ranked(columns), layout="compact")]
 
 
 def _transfers(basis: Basis) -> list[Block]:

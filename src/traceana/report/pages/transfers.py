@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-COLLECTIVES: Final = (
-    *("collective", "message_bytes", "ranks", "count", "time_ns", "mean_ns", "share"),
-    *("exposed_ns", "algbw_bytes_per_s", "busbw_bytes_per_s"),
-)
-COLLECTIVES_DROPPED: Final = ("share", "mean_ns", "ranks")
-
-_TITLES: Final = {"count": "calls", "step_count": "calls per step"}
-
 MOST_LATE: Final = 3
 """Ranks that are named as the last to arrive."""
 MOST_PARTNERS: Final = 16
@@ -85,9 +77,6 @@ def all_collectives(trace: Trace) -> CommandResult:
     apart = ranks.frame.height > 0
     return table_result(
         *("transfers", by_message(trace), trace),
-        columns=COLLECTIVES,
-        dropped=COLLECTIVES_DROPPED,
-        titles={**_TITLES, "share": "of collectives"},
         summed=True,
         below=lambda _: _by_rank(ranks) if apart else (),
         sections=lambda: {"ranks": ranks} if apart else {},
@@ -180,7 +169,7 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
         *(pl.when(partner=one).then("wait_ns").sum().alias(f"wait_ns {one}") for one in most),
     )
     columns = (
-        *columns_of(frame, keys),
+        *columns_of(frame, keys, declarations=found.columns),
         Column("count", Kind.COUNT, title="calls per rank"),
         *(
             Column(f"wait_ns {one}", Kind.TIME, title=one, scale="wait", group=f"wait by {of}")

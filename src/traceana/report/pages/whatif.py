@@ -17,39 +17,14 @@ from traceana.report.pages.single_table import data_of, notes_of, source_of, tab
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
 from traceana.settings import PREDICTION_LEVEL
-from traceana.table import Column, Kind
+from traceana.table import Column, Kind, conformed
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.whatif.scenario import Scenario
     from traceana.whatif.whatif import Model, Replay
 
-_SHOWN: Final = (
-    *("scenario", "predicted_ns", "low_ns", "high_ns", "relative"),
-    *("saving_ns", "saving_share", "at_most_ns", "limit", "limit_share"),
-)
-_TITLES: Final = {
-    "predicted_ns": "predicted",
-    "low_ns": "from",
-    "high_ns": "to",
-    "relative": "change",
-    "saving_ns": "saving",
-    "saving_share": "share",
-    "at_most_ns": "removed",
-    "limit": "mostly",
-    "limit_share": "share",
-}
-_GROUPS: Final = {
-    **dict.fromkeys(("predicted_ns", "low_ns", "high_ns", "relative"), "median step"),
-    **dict.fromkeys(("saving_ns", "saving_share"), "mean step"),
-    "at_most_ns": "work",
-    **dict.fromkeys(("limit", "limit_share"), "critical path"),
-}
-"""Two statistics: a batch that is late in every fourth step is in the mean alone."""
-_WHOLE: Final = dict.fromkeys((name for name, of in _GROUPS.items() if "step" in of), "capture")
-"""The groups of a trace without steps."""
 _INTERVAL: Final = f"{numbers.level(PREDICTION_LEVEL)} interval"
-_DROPPED: Final = ("limit_share", "at_most_ns", "limit", "saving_share")
 
 
 def whatif(
@@ -66,20 +41,20 @@ def whatif(
     needs_device(trace, "whatif")
     if replay:
         return _replay(trace)
-    from traceana.whatif.whatif import Asked, Model, curves, usual
+    from traceana.whatif.whatif import BoundScenario, Model, curves, usual
     from traceana.whatif.whatif import whatif as analysis
 
     given = (
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
     model = Model.of(trace)
-    asked = [Asked.of(model, one) for one in given] or usual(model)
+    asked = [BoundScenario.of(model, one) for one in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
     found, path = analysis(model, asked)
     if not given:
         ordered = found.frame.sort("predicted_ns", maintain_order=True)
-        found = Result(ordered, found.totals, found.notes)
+        found = Result(ordered, found.totals, found.notes, found.columns)
     curve = curves(model, asked) if sweep else None
     facts = _facts(model, found.frame)
 
@@ -119,19 +94,23 @@ def _page(
 ) -> Page:
     """Return the page; the default scenarios (``usual``) have the display names of classes, which
     ``--scenario`` takes as well."""
-    groups = _GROUPS if trace.tables.steps.height else {**_GROUPS, **_WHOLE}
-    table = table_of(shown, _SHOWN, dropped=_DROPPED, titles=_TITLES)
-    columns = tuple(replace(one, group=groups.get(one.name, "")) for one in table.columns)
-    table = replace(table, columns=columns)
+    from traceana.whatif.whatif import CURVE, PATH
+
+    table = table_of(shown)
+    if trace.tables.steps.is_empty():
+        columns = tuple(
+            replace(one, group="capture") if "step" in one.group else one for one in table.columns
+        )
+        table = replace(table, columns=columns)
     if usual:
         names = shown.frame["scenario"].map_elements(_displayed, pl.String)
         table = replace(table, frame=table.frame.with_columns(names))
-    sections = {"path": Result(path)}
+    sections = {"path": Result(path, columns=PATH)}
     blocks: list[Block] = [facts, table]
     if shown.frame.height == 1:
         blocks.append(_paths(path))
     if curve is not None:
-        sections["curve"] = Result(curve)
+        sections["curve"] = Result(curve, columns=CURVE)
         wide = curve.pivot("factor", index="scenario", values="predicted_ns")
         if usual:
             wide = wide.with_columns(pl.col("scenario").map_elements(_displayed, pl.String))
@@ -190,10 +169,10 @@ def _paths(path: pl.DataFrame) -> Table:
 def _replay(trace: Trace) -> CommandResult:
     from msgspec.structs import asdict
 
-    from traceana.whatif.whatif import replay
+    from traceana.whatif.whatif import REPLAY, replay
 
     found = replay(trace)
-    result = Result(pl.DataFrame([asdict(found)]))
+    result = Result(conformed(pl.DataFrame([asdict(found)]), REPLAY), columns=REPLAY)
     return CommandResult.of(result, partial(_replayed, trace, found))
 
 
