@@ -336,6 +336,7 @@ COMMANDS: Final = {
         Command(
             name="classify",
             summary="Classify kernel names: one row per name, in the given order.",
+            columns="analyze.classes:CLASSIFIED analyze.classes:REASONS",
             example="traceana classify volta_sgemm_128x64_nn",
             function="traceana.report.pages.kernels:classify",
             of="traceana",

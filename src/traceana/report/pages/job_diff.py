@@ -24,6 +24,7 @@ from traceana.report.page import Block, Facts, Page, Table
 from traceana.report.pages.single_table import data_of, notes_of, table_of, with_values
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
+from traceana.table import hiding
 
 
 def diff_jobs(
@@ -51,10 +52,7 @@ def diff_jobs(
 def _page(found: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:
     frame = found.rows
     sound = all((frame[name].drop_nulls() == OK).all() for name in ("status_a", "status_b"))
-    columns = tuple(
-        replace(column, shown=column.shown and not (sound and column.name.startswith("status")))
-        for column in RANKS
-    )
+    columns = hiding(RANKS, ("status_a", "status_b")) if sound else RANKS
     parts = found.parts.filter(pl.any_horizontal(pl.col("time_a_ns", "time_b_ns") != 0))
     blocks: tuple[Block, ...] = (
         Facts(tuple(_facts(found, names))),

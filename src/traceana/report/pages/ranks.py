@@ -37,7 +37,7 @@ from traceana.report.pages.single_table import data_of, notes_of, ranked, table_
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import STRAGGLER_SHARE
-from traceana.table import Column, Kind, aggregated, conformed
+from traceana.table import Column, Kind, aggregated, conformed, hiding
 
 _SUMMED: Final = (
     *("kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
@@ -118,10 +118,7 @@ def _page(found: Job, shown: Arranged) -> Page:
     there, listed = (one.filter(pl.col("status") != MISSING) for one in (found.rows, shown.frame))
     columns = COLUMNS
     if (there["status"] == OK).all():
-        columns = tuple(
-            replace(column, shown=False) if column.name in ("status", "reason") else column
-            for column in COLUMNS
-        )
+        columns = hiding(COLUMNS, ("status", "reason"))
     hidden = there.height - listed.height
     table = table_of(replace(shown, frame=listed, hidden=hidden, columns=columns))
     each = [found.causes.get(rank) or None for rank in found.stragglers["rank"]]
