@@ -99,6 +99,7 @@ COMMANDS: Final = {
             example="traceana advise trace.json.gz --rule data_loading",
             function="traceana.report.pages.advise:advise",
             of="trace",
+            columns="advise.columns:FINDINGS",
             own=True,
         ),
         Command(
@@ -286,6 +287,7 @@ COMMANDS: Final = {
             example="traceana ranks job/",
             function="traceana.report.pages.ranks:ranks",
             of="traceana",
+            columns="job.ranks:COLUMNS",
             own=True,
         ),
         Command(
@@ -297,6 +299,8 @@ COMMANDS: Final = {
             example="traceana diff before.json.gz after.json.gz --fail-if-slower 3%",
             function="traceana.report.pages.diff:diff",
             of="traceana",
+            columns="comparison.diff:PAIRS comparison.columns:FIGURES comparison.diff:RATES "
+            "comparison.columns:KEYS comparison.diff:COPIES",
             options=(Option("by", DiffBy, "One row per layer, class … of both runs."),),
             own=True,
         ),
@@ -309,6 +313,9 @@ COMMANDS: Final = {
             example="traceana compare pytorch.json.gz jax.xplane.pb --by layer",
             function="traceana.report.pages.compare:compare",
             of="traceana",
+            columns="comparison.run_columns:SUMMARY comparison.columns:KEYS "
+            "comparison.run_columns:EPILOGUE comparison.run_columns:LAYERS "
+            "comparison.run_columns:COPIES",
             options=(Option("by", CompareBy, "One row per run and layer, class …."),),
             own=True,
         ),
@@ -321,10 +328,15 @@ COMMANDS: Final = {
             "by kernel. transfers: copies. ratio: relative speed by network.",
             example="traceana study batch runs/",
             own=True,
+            columns="study.step_times:BATCH study.step_times:RATIO study.step_times:SCALING "
+            "study.trace_tables:FRAMEWORKS study.trace_tables:EPILOGUES study.trace_tables:SGEMM "
+            "study.trace_tables:TRANSFERS study.timed_convolutions:BY_BATCH "
+            "study.timed_convolutions:BY_LAYER",
         ),
         Command(
             name="classify",
             summary="Classify kernel names: one row per name, in the given order.",
+            columns="analyze.classes:CLASSIFIED analyze.classes:REASONS",
             example="traceana classify volta_sgemm_128x64_nn",
             function="traceana.report.pages.kernels:classify",
             of="traceana",

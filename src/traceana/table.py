@@ -7,7 +7,7 @@ formats, the docstring and ``docs/json.md`` follow from the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -182,6 +182,20 @@ def laid_out(
             bars=ranks.get("bar", 0) if column.name == bars else None,
             title=titles.get(column.name, column.title),
         )
+        for column in columns
+    )
+
+
+def chosen(columns: Iterable[Column], names: Iterable[str]) -> Columns:
+    """Return those of ``columns`` with ``names``, in the order of these."""
+    declared = {column.name: column for column in columns}
+    return tuple(declared[name] for name in names)
+
+
+def hiding(columns: Iterable[Column], names: Container[str]) -> Columns:
+    """Return ``columns``, those with ``names`` not shown."""
+    return tuple(
+        msgspec.structs.replace(column, shown=False) if column.name in names else column
         for column in columns
     )
 

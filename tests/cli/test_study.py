@@ -18,6 +18,7 @@ from tests.support.runs import write_run
 from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode, how_to_install
 from traceana.study import Name
+from traceana.table import names_of
 
 GOLDEN = Path(__file__).parent / "golden" / "study"
 MS = 1_000_000
@@ -214,7 +215,7 @@ def test_every_key_of_the_json_is_documented(run: Run, name: Name) -> None:
     section = page.split("\n### study\n")[1].split("\n### ")[0]
     compared = page.split("\n### compare\n")[1].split("\n### ")[0]
     reported = json.loads(run("study", name.value, "--published", "-f", "json").stdout)
-    keys = pl.DataFrame(reported["rows"]).columns or list(SCHEMAS[name])
+    keys = pl.DataFrame(reported["rows"]).columns or names_of(SCHEMAS[name])
     for key in (*keys, "study", "title", "conditions", "missing"):
         assert f"`{key}`" in section or f"`{key}`" in compared, key
 

@@ -22,13 +22,15 @@ from traceana.report.pages.report import report
 from traceana.report.pages.single_table import table_result
 from traceana.report.render import Format, render
 from traceana.result import Result
+from traceana.table import COUNT, KERNEL, Column
 
 NAMES = ['a,"b"', "tab\there", "line\nend\r", "=1+1", "+1", "-1", "@x", "\x1b[2J", "|pipe|", "x'"]
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 
 
 def of_names(names: list[str]) -> Page:
-    rows = Result(pl.DataFrame({"name": names, "calls": range(len(names))}))
+    frame = pl.DataFrame({"name": names, "calls": range(len(names))})
+    rows = Result(frame, columns=(Column("name", KERNEL), Column("calls", COUNT)))
     return table_result("classify", rows).page()
 
 

@@ -19,7 +19,7 @@ from traceana.report.pages.single_table import table_of
 from traceana.report.result import CommandResult
 from traceana.report.terminal import Terminal, render
 from traceana.result import Arranged
-from traceana.table import Column, Kind
+from traceana.table import ONE_CALL, Column, Kind
 from traceana.vocabulary.option_words import (
     CompareBy,
     CriticalBy,
@@ -156,7 +156,13 @@ def test_figures_go_before_names_of_kernels_that_do_not_show_how_they_differ() -
             "mean_ns": [3, 2, 1],
         }
     )
-    shown = Arranged(frame, {}, (), 0, {})
+    columns = (
+        Column("name", Kind.KERNEL),
+        Column("category", Kind.CATEGORY, title="class"),
+        Column("time_ns", Kind.TIME),
+        Column("mean_ns", Kind.TIME, scale=ONE_CALL),
+    )
+    shown = Arranged(frame, {}, (), 0, {}, columns=columns)
     table = table_of(shown, dropped=("category", "mean_ns"))
     page = Page("kernels", (table,), Data(Rows(frame)))
     lines = render(page, Terminal(52)).splitlines()
@@ -173,7 +179,10 @@ def test_columns_of_zeros_go_before_columns_with_values() -> None:
         {"layer": ["conv"], "forward_ns": [0], "other_ns": [5], "optimizer_ns": [0]}
     )
     totals = {"optimizer_ns": 9, "other_ns": 5, "forward_ns": 3}
-    shown = Arranged(frame, totals, (), 1, {"optimizer_ns": 9, "forward_ns": 3})
+    times = (Column(name, Kind.TIME) for name in ("forward_ns", "other_ns", "optimizer_ns"))
+    columns = (Column("layer", Kind.PATH), *times)
+    hidden = {"optimizer_ns": 9, "forward_ns": 3}
+    shown = Arranged(frame, totals, (), 1, hidden, columns=columns)
     table = table_of(shown, dropped=("other_ns", "optimizer_ns"))
     assert [one.name for one in table.columns] == [*frame.columns]
     # The forward time is what was asked for: it stays, though the rows on the screen have none.

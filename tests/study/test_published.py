@@ -7,32 +7,32 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from traceana.study import Name, step_times
-from traceana.study.step_times import BATCH_SCHEMA, RATIO_SCHEMA
-from traceana.study.study import PAPERS, exhibits, rows
-from traceana.study.timed_convolutions import BY_BATCH_SCHEMA, BY_LAYER_SCHEMA
+from traceana.study.step_times import BATCH, RATIO
+from traceana.study.study import PAPERS, SOURCE, exhibits, rows
+from traceana.study.timed_convolutions import BY_BATCH, BY_LAYER
 from traceana.study.trace_tables import (
-    EPILOGUES_SCHEMA,
-    FRAMEWORKS_SCHEMA,
-    SGEMM_SCHEMA,
-    TRANSFERS_SCHEMA,
+    EPILOGUES,
+    FRAMEWORKS,
+    SGEMM,
+    TRANSFERS,
 )
+from traceana.table import Columns, names_of
 
-SCHEMAS: Mapping[Name, Mapping[str, Any]] = {
-    Name.FRAMEWORKS: FRAMEWORKS_SCHEMA,
-    Name.EPILOGUES: EPILOGUES_SCHEMA,
-    Name.ALGORITHMS: BY_BATCH_SCHEMA,
-    Name.LAYERWISE: BY_LAYER_SCHEMA,
-    Name.SCALING: step_times.SCALING_SCHEMA,
-    Name.BATCH: BATCH_SCHEMA,
-    Name.SGEMM: SGEMM_SCHEMA,
-    Name.TRANSFERS: TRANSFERS_SCHEMA,
-    Name.RATIO: RATIO_SCHEMA,
+SCHEMAS: Mapping[Name, Columns] = {
+    Name.FRAMEWORKS: FRAMEWORKS,
+    Name.EPILOGUES: EPILOGUES,
+    Name.ALGORITHMS: BY_BATCH,
+    Name.LAYERWISE: BY_LAYER,
+    Name.SCALING: step_times.SCALING,
+    Name.BATCH: BATCH,
+    Name.SGEMM: SGEMM,
+    Name.TRANSFERS: TRANSFERS,
+    Name.RATIO: RATIO,
 }
 STUDIES = Path(__file__).parents[3] / "shared" / "STUDIES.md"
 
@@ -50,14 +50,14 @@ def test_every_study_has_its_exhibit(name: Name) -> None:
 def test_printed_columns_are_those_of_the_study(name: Name) -> None:
     for one in exhibits(name):
         for row in one.rows:
-            assert set(row) <= set(SCHEMAS[name])
-    frame = rows(name, {**SCHEMAS[name], "source": pl.String})
+            assert set(row) <= set(names_of(SCHEMAS[name]))
+    frame = rows(name, (*SCHEMAS[name], SOURCE))
     assert frame.height == sum(len(one.rows) for one in exhibits(name))
     assert frame["source"].null_count() == 0
 
 
 def test_table_iv() -> None:
-    frame = rows(Name.EPILOGUES, {**EPILOGUES_SCHEMA, "source": pl.String})
+    frame = rows(Name.EPILOGUES, (*EPILOGUES, SOURCE))
     table = {
         (run.split()[0], operation): (library, time)
         for run, operation, library, time in frame.select(
@@ -71,7 +71,7 @@ def test_table_iv() -> None:
 
 
 def test_table_1_counts_what_ran() -> None:
-    frame = rows(Name.SGEMM, {**SGEMM_SCHEMA, "source": pl.String})
+    frame = rows(Name.SGEMM, (*SGEMM, SOURCE))
     assert frame.group_by("run", "form").len().sort("run", "form").rows() == [
         ("Caffe 1.0.0", "plain", 6),
         ("TensorFlow 1.4.0", "batched", 6),
@@ -84,7 +84,7 @@ def test_table_1_counts_what_ran() -> None:
 
 def test_printed_throughput_is_bytes_over_time() -> None:
     """So MB and GB are decimal there, and GPU to GPU in TensorFlow is in GB/s."""
-    frame = rows(Name.TRANSFERS, {**TRANSFERS_SCHEMA, "source": pl.String})
+    frame = rows(Name.TRANSFERS, (*TRANSFERS, SOURCE))
     assert frame.height == 6
     for size, rate, time in frame.select("bytes", "bytes_per_s", "time_ns").iter_rows():
         assert size / time * 1e9 == pytest.approx(rate, rel=2e-3)

@@ -9,23 +9,58 @@ import msgspec
 import polars as pl
 
 from traceana.analyze import summaries
+from traceana.analyze.kernels import CLASS
 from traceana.analyze.measured import measured_notes
 from traceana.enrich.classify.engine import classify_names, explain
 from traceana.result import Result, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
-from traceana.table import CATEGORY, COUNT, PART, SHARE, STEP, TIME, Column, conformed
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    KERNEL,
+    LONG,
+    PART,
+    SHARE,
+    STEP,
+    TEXT,
+    TIME,
+    Column,
+    conformed,
+    laid_out,
+    names_of,
+)
 from traceana.timeline.steps import measured_steps
 from traceana.timeline.work import why_no_work, work
+from traceana.trace.taxonomy import CLASS_SCHEMA
 
 if TYPE_CHECKING:
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
 
 
+CLASSIFIED: Final = laid_out(
+    (
+        Column("name", KERNEL, "the name as given"),
+        *(CLASS[name] for name in CLASS_SCHEMA if name in CLASS),
+        Column("rule", TEXT, "id of the rule that decided"),
+    ),
+    dropped="family tensor_core gemm_layout epilogue rule tile library function batched precision "
+    "direction",
+)
+"""The classes of names."""
+REASONS: Final = (
+    Column("reason", LONG, "with `--explain`: the reason of the rule"),
+    Column("file", TEXT, "the file of the rule"),
+    Column("head", TEXT, "the part of the name that rules match"),
+    Column("also_matched", LONG, "ids of later rules that match too, comma-separated"),
+)
+EXPLAINED: Final = laid_out((*CLASSIFIED, *REASONS))
+
+
 def name_classes(
     names: Sequence[str], rules: RuleSet | None, given: Sequence[str] | None = None
 ) -> Result:
-    """Return one row per name, in order: ``name``, the columns of the taxonomy, ``rule``.
+    """Return one row per name, in order, with :data:`CLASSIFIED`.
 
     ``given`` holds the names as the user gave them (mangled) where ``names`` are demangled: the
     rows have these names, so that they can be joined.
@@ -33,7 +68,7 @@ def name_classes(
     frame = classify_names(pl.Series("name", names, dtype=pl.String), rules)
     if given is not None:
         frame = frame.with_columns(pl.Series("name", given, dtype=pl.String))
-    return Result(frame, {}, () if names else ("no names given",))
+    return Result(frame, {}, () if names else ("no names given",), CLASSIFIED)
 
 
 def explained_names(
@@ -41,18 +76,17 @@ def explained_names(
 ) -> Result:
     """Return one row per name, in order, as :func:`name_classes` does, with the reason.
 
-    The further columns: ``reason`` (of the deciding rule), ``file`` (of the rule),
-    ``head`` (the part of the name that rules match) and ``also_matched`` (the ids of the rules
-    that also match and come later, comma-separated).
+    The columns are :data:`EXPLAINED`.
     """
     explained = [explain(name, rules) for name in names]
     why = pl.DataFrame(
         [(e.reason, e.file, e.head, ", ".join(e.also_matched)) for e in explained],
-        schema=dict.fromkeys(("reason", "file", "head", "also_matched"), pl.String),
+        schema=names_of(REASONS),
         orient="row",
     )
     whole = name_classes(names, rules, given)
-    return Result(pl.concat([whole.frame, why], how="horizontal"), {}, whole.notes)
+    frame = conformed(pl.concat([whole.frame, why], how="horizontal"), EXPLAINED)
+    return Result(frame, {}, whole.notes, EXPLAINED)
 
 
 COLUMNS: Final = (

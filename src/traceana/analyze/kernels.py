@@ -48,8 +48,8 @@ _DURATION: Final = pl.col("duration")
 _CLASS_KINDS: Final = {
     "category": CATEGORY,
     "algorithm": PARTS,
-    "direction": PART,
     "library": LIBRARY,
+    **dict.fromkeys(("direction", "precision", "function", "epilogue"), PART),
     **dict.fromkeys(BOOLEAN_COLUMNS, FLAG),
 }
 CLASS: Final = {

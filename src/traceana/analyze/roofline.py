@@ -19,7 +19,19 @@ from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
 from traceana.columns.nesting import Ints
 from traceana.result import Result, nothing, sums, whole_sum, with_share
-from traceana.table import CATEGORY, COUNT, PART, SHARE, TIME, Column, conformed, laid_out
+from traceana.table import (
+    CATEGORY,
+    COUNT,
+    FLAG,
+    FLOP_RATE,
+    FLOPS,
+    PART,
+    SHARE,
+    TIME,
+    Column,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.steps import available_ns, measured_steps, select
 from traceana.timeline.work import any_work, why_no_work, work
 from traceana.trace import per_small_trace
@@ -343,6 +355,15 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     ).select(pl.all().gather(number))
 
 
+UTILIZATION: Final = (
+    Column("mfu", SHARE, "model FLOP utilization"),
+    Column("hfu", SHARE, "hardware FLOP utilization: recomputed FLOPs count too"),
+    Column("model_flops", FLOPS, "FLOPs of the products per step, of all devices", type=pl.Float64),
+    Column("peak_flops_per_s", FLOP_RATE, "peak of one device"),
+    Column("at_least", FLAG, "true where some products have no FLOP count"),
+)
+
+
 class Utilization(msgspec.Struct, frozen=True):
     """FLOP utilization of the measured steps.
 
@@ -352,7 +373,7 @@ class Utilization(msgspec.Struct, frozen=True):
     that they take at the peak of each). Where the host runs ahead, the
     busy time of the work that the steps launched replaces a shorter step time. ``hfu`` also counts
     what the backward pass computes again (activation checkpoints). ``at_least``: some products have
-    no FLOP count. The fields are the columns of :meth:`result`.
+    no FLOP count. The fields are the columns :data:`UTILIZATION` of :meth:`result`.
     """
 
     mfu: float
@@ -365,7 +386,7 @@ class Utilization(msgspec.Struct, frozen=True):
 
     def result(self) -> Result:
         """Return the figures as one row."""
-        return Result(pl.DataFrame([msgspec.structs.asdict(self)]))
+        return Result(pl.DataFrame([msgspec.structs.asdict(self)]), columns=UTILIZATION)
 
 
 def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | None:

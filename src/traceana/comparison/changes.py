@@ -10,29 +10,46 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.comparison.columns import FIGURE, in_both
 from traceana.comparison.compared_run import UNKNOWN_GPU, devices
 from traceana.comparison.layer_features import modules_of, plain_name
 from traceana.comparison.paired_run import PairedRun
-from traceana.comparison.verdicts import SCHEMA, Criteria, RowPairs, RowTimes, Step, step_times
+from traceana.comparison.verdicts import Criteria, RowPairs, RowTimes, Step, step_times
 from traceana.settings import LEAST_CONFIDENCE, RUN_TO_RUN_HOST
+from traceana.table import COUNT, FLAG, MEAN, PART, TEXT, Column, conformed, laid_out, names_of
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import CAUSES, within
 
-COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "change": pl.String,
-    "subject": pl.String,
-    "before": pl.String,
-    "after": pl.String,
-    "count_a": pl.Float64,
-    "count_b": pl.Float64,
-    "layers": pl.Int64,
-    "layer_a": pl.String,
-    "layer_b": pl.String,
-}
-
-_FIGURES: Final = (
-    *("time_a_ns", "time_b_ns", "delta_ns", "low_ns", "high_ns", "of_step", "p", "verdict"),
+_NAMED: Final = (
+    Column("change", TEXT, "kind of the change: see [Two runs compared](diff.md)"),
+    Column("subject", TEXT, "pass, direction, category, or cause of idle time"),
+    Column("before", TEXT, "value in the baseline"),
+    Column("after", TEXT, "value in the candidate"),
+    *in_both(Column("count", MEAN, "number of the work, per step")),
+    Column("layers", COUNT, "number of pairs of layers that changed"),
+    Column("layer_a", TEXT, "baseline: the layer with the most effect"),
+    Column("layer_b", TEXT, "candidate: the layer with the most effect"),
 )
+_FIGURES: Final = tuple(
+    FIGURE[name]
+    for name in (
+        *("time_a_ns", "time_b_ns", "delta_ns", "low_ns", "high_ns", "of_step", "p", "verdict"),
+    )
+)
+CHANGES: Final = (
+    *_NAMED,
+    *_FIGURES,
+    Column(
+        "least",
+        FLAG,
+        "true where the effect on the step is below `minimum_effect`; these come last",
+    ),
+)
+IDLE: Final = laid_out(
+    (Column("cause", PART, "the [cause](idle.md#idle-time)"), *_FIGURES),
+    shown="cause time_a_ns time_b_ns delta_ns of_step verdict",
+)
+"""The idle time of both runs."""
 _TIME_ALONE: Final = ("idle", "communication", "copies")
 """Kinds of changes that are in every run: their time can change alone."""
 _ALWAYS: Final = ("gpu", "batch")
@@ -408,7 +425,7 @@ def change_table(
     *,
     same: bool,
 ) -> pl.DataFrame:
-    """Return one row per change: :data:`COLUMNS`, :data:`_FIGURES` and ``least``.
+    """Return one row per change. The columns are :data:`CHANGES`.
 
     ``figures`` are those of :func:`traceana.comparison.verdicts.verdict_tables` for
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
@@ -419,9 +436,10 @@ def change_table(
     Where the runs do not hold the ``same`` work, changes of amounts are left out, and no time is
     compared.
     """
+    attributes = ("kind", *names_of(_NAMED[1:]))
     named = pl.DataFrame(
-        [[getattr(one, column) for column in ("kind", *list(COLUMNS)[1:])] for one in found],
-        schema=COLUMNS,
+        [[getattr(change, name) for name in attributes] for change in found],
+        schema={column.name: column.dtype for column in _NAMED},
         orient="row",
     )
     mean, kind = step.mean, pl.col("change")
@@ -445,9 +463,12 @@ def change_table(
     verdict = pl.col("verdict")
     changed = pl.when("least").then(verdict.is_in(_CERTAIN)).otherwise(verdict != "same")
     table = (
-        named.hstack(figures.select(_FIGURES))
+        named.hstack(figures.select(names_of(_FIGURES)))
         .with_columns(
-            pl.when(kind == "batch").then(pl.lit(value, SCHEMA[name])).otherwise(name).alias(name)
+            pl.when(kind == "batch")
+            .then(pl.lit(value, FIGURE[name].dtype))
+            .otherwise(name)
+            .alias(name)
             for name, value in of_batch.items()
         )
         .with_columns(least.alias("least"), pl.col("delta_ns").abs().alias("_size"))
@@ -457,8 +478,8 @@ def change_table(
             descending=[False, True, False, False, False, False],
             nulls_last=True,
         )
-        .drop("_size")
     )
+    table = conformed(table, CHANGES)
     if same:
         return table
     kept = table.filter(~kind.is_in(_OF_AMOUNTS)).with_columns(least=pl.lit(value=False))
@@ -466,13 +487,13 @@ def change_table(
 
 
 def idle_table(found: Sequence[Change], figures: pl.DataFrame, *, same: bool) -> pl.DataFrame:
-    """Return ``cause`` and the figures of the idle time of both runs, largest change first.
+    """Return the idle time of both runs by cause, largest change first.
 
-    ``found`` and ``figures`` are those of :func:`change_table`. Every cause of either run has a
-    row, also where its time is the same.
+    The columns are :data:`IDLE`. ``found`` and ``figures`` are those of :func:`change_table`. Every
+    cause of either run has a row, also where its time is the same.
     """
     causes = pl.Series("cause", [one.subject for one in found], dtype=pl.String)
-    rows = figures.select(_FIGURES).insert_column(0, causes)
+    rows = figures.select(names_of(_FIGURES)).insert_column(0, causes)
     of_idle = pl.Series([one.kind == "idle" for one in found], dtype=pl.Boolean)
     table = rows.filter(of_idle).sort(
         pl.col("delta_ns").abs(), "cause", descending=[True, False], nulls_last=True

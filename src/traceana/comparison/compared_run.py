@@ -20,6 +20,7 @@ from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
 from traceana.columns.intervals import Busy, computing
 from traceana.columns.nesting import NONE, Tree, from_rows
+from traceana.comparison.columns import WORK
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import (
     Given,
@@ -35,6 +36,7 @@ from traceana.settings import (
     RUN_TO_RUN_HOST,
     RUN_TO_RUN_KERNELS,
 )
+from traceana.table import names_of
 from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
@@ -348,14 +350,8 @@ _FUNCTION: Final = "CompiledFunction"
 """AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
 _BEGINS: Final = (COMPILED_REGION, COMPILED_GRAPH)
 """The ranges of Dynamo and Inductor around compiled code."""
-KEYS: Final[dict[WorkBy, tuple[str, ...]]] = {
-    "class": ("category", "part"),
-    "algorithm": ("category", "algorithm", "pass"),
-    "kernel": ("name", "category", "part"),
-    "gemm": ("gemm", "form", "precision", "library", "tile", "gemm_layout"),
-    "transfer": ("direction", "host_memory"),
-}
-"""The key columns of each grouping; the first is never null."""
+KEYS: Final = {by: tuple(names_of(columns)) for by, columns in WORK.items()}
+"""The names of the key columns of each grouping; the first is never null."""
 OTHER: Final = "(other work)"
 """The row of all work other than GEMMs, or other than copies."""
 NO_TILE: Final = "(no tile)"

@@ -21,6 +21,7 @@ from traceana.comparison.changes import (
     low_confidence,
     not_compared,
 )
+from traceana.comparison.columns import FIGURE, FIGURES, WORK, in_both
 from traceana.comparison.compared_run import (
     KEYS,
     Run,
@@ -54,6 +55,20 @@ from traceana.settings import (
     RUN_TO_RUN_KERNELS,
     RUN_TO_RUN_PAGEABLE,
 )
+from traceana.table import (
+    BYTES,
+    FLOP_RATE,
+    FLOPS,
+    PATH,
+    RATE,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.steps import only_sums
 from traceana.vocabulary.option_words import DiffBy
 
@@ -66,15 +81,132 @@ OVERLAP: Final = "(overlap correction)"
 """The difference between the step and the rows' sum: work of several streams overlaps, work of a
 step may end after it, and means are rounded down."""
 
-_PAIRS: Final = {
-    **{"a": pl.String, "b": pl.String, "role": pl.String},
-    **{"type_a": pl.String, "type_b": pl.String},
-    **{"confidence": pl.Float64, "how": pl.String},
-    **{"shape_a": pl.String, "shape_b": pl.String},
-    **{"weight_a": pl.String, "weight_b": pl.String},
-    **{"memory_format_a": pl.String, "memory_format_b": pl.String},
-    **{"flops_a": pl.Float64, "flops_b": pl.Float64},
+PAIRS: Final = (
+    Column(
+        "a",
+        PATH,
+        "by layer: its path in the baseline; null where it has no partner",
+        title="layer",
+    ),
+    Column(
+        "b",
+        PATH,
+        "its path in the candidate; null where it has no partner",
+        title="candidate layer",
+    ),
+    Column("role", TEXT, "as in `layers`"),
+    *in_both(Column("type", TEXT, "type of the layer")),
+    Column(
+        "confidence",
+        SHARE,
+        "match confidence: probability that the pair, or that it has no partner, is right",
+        title="match confidence",
+    ),
+    Column(
+        "how",
+        TEXT,
+        "`order` (of the alignment), `moved` (out of order), `map` (forced); null without a "
+        "partner",
+    ),
+    *in_both(
+        Column("shape", TEXT, "shape of its first input, of one image, axes by size: `3x224x224`"),
+        Column(
+            "weight", TEXT, "extents of its weight by size: `3x3x64x64`; null where it is unknown"
+        ),
+        Column(
+            "memory_format",
+            TEXT,
+            "memory format of its first input by its strides: `contiguous`, `channels_last`; null "
+            "where it is not recorded",
+        ),
+        Column("flops", FLOPS, "FLOPs per step", type=pl.Float64),
+    ),
+)
+"""What is known of a pair of layers."""
+RATES: Final = in_both(
+    Column(
+        "image_ns",
+        TIME,
+        "by layer: time over the batch, rounded down, where the batch sizes differ; else null",
+        title="per image",
+    ),
+    Column(
+        "flops_per_s",
+        FLOP_RATE,
+        "by layer: FLOPs over all time of the layer",
+        title="FLOP/s",
+        scale="FLOP/s of runs",
+    ),
+)
+COPIES: Final = in_both(
+    Column(
+        "bytes",
+        BYTES,
+        "by transfer: mean bytes per step, rounded down; null where the size of one of the copies "
+        "is not known",
+        scale="bytes of runs",
+    ),
+    Column(
+        "bytes_per_s",
+        RATE,
+        "by transfer: bandwidth",
+        title="bandwidth",
+        scale="bandwidth of runs",
+    ),
+)
+_PAIR: Final = {column.name: column for column in PAIRS}
+_CLASS: Final = {"part": "class", "algorithm": "class"}
+COLUMNS: Final[Mapping[DiffBy, Columns]] = {
+    "layer": laid_out(
+        (
+            *PAIRS[:2],
+            *FIGURES,
+            _PAIR["confidence"],
+            *RATES,
+            *(column for column in PAIRS[2:] if column.name != "confidence"),
+        ),
+        hidden="low_ns high_ns role type_a type_b how shape_a shape_b weight_a weight_b "
+        "memory_format_a memory_format_b flops_a flops_b",
+        dropped="flops_per_s_a flops_per_s_b p calls_a calls_b image_a_ns image_b_ns confidence "
+        "of_step b relative",
+    ),
+    "class": laid_out(
+        (*WORK["class"], *FIGURES),
+        hidden="category low_ns high_ns",
+        dropped="p calls_a calls_b of_step relative",
+        titles=_CLASS,
+    ),
+    "algorithm": laid_out(
+        (*WORK["algorithm"], *FIGURES),
+        hidden="category low_ns high_ns",
+        dropped="p calls_a calls_b of_step relative",
+        titles=_CLASS,
+    ),
+    "kernel": laid_out(
+        (*WORK["kernel"], *FIGURES),
+        hidden="part low_ns high_ns",
+        dropped="p category calls_a calls_b of_step relative",
+    ),
+    "gemm": laid_out(
+        (*WORK["gemm"], *FIGURES),
+        hidden="tile gemm_layout low_ns high_ns",
+        dropped="p library of_step calls_a calls_b relative form",
+    ),
+    "transfer": laid_out(
+        (*WORK["transfer"], *FIGURES, *COPIES),
+        hidden="low_ns high_ns",
+        dropped="p of_step bytes_per_s_a bytes_per_s_b bytes_a bytes_b calls_a calls_b relative",
+    ),
 }
+SUMMARY: Final = laid_out(
+    (
+        *PAIRS[:2],
+        *(FIGURE[name] for name in ("time_a_ns", "time_b_ns", "delta_ns", "relative", "verdict")),
+        _PAIR["confidence"],
+    ),
+    dropped="confidence b relative",
+)
+"""The layers on the summary's page."""
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -108,9 +240,8 @@ class Diff(msgspec.Struct, frozen=True):
     def by(self, what: DiffBy) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
-        The columns are those of :func:`traceana.comparison.diff.view`. ``delta_ns`` adds
-        up to the difference of the steps' mean device time. All views and changes are tested
-        together.
+        The columns are :data:`COLUMNS`. ``delta_ns`` adds up to the difference of the steps' mean
+        device time. All views and changes are tested together.
         """
         return self.views[what]
 
@@ -220,12 +351,7 @@ def layer_rows(
 ) -> pl.DataFrame:
     """Return one row per pair of layers, per layer without a match, and per role.
 
-    Columns: ``a`` and ``b`` (names), ``role``, ``type_a``, ``type_b``, ``confidence`` (of a layer
-    without a match: of having none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
-    ``shape_b`` (of the first input of one image, axes by size), ``weight_a``, ``weight_b`` (extents
-    of its weight, by size), ``memory_format_a``, ``memory_format_b`` (``contiguous`` or
-    ``channels_last``, of its first input), ``flops_a``, ``flops_b`` (per step). Roles (optimizer,
-    data …) are paired by their names.
+    The columns are :data:`PAIRS`. Roles (optimizer, data …) are paired by their names.
     """
     of_layers = []
     for side, run in zip("ab", runs, strict=True):
@@ -264,7 +390,7 @@ def layer_rows(
     for label, role in sorted(roles[0] | roles[1]):
         in_a, in_b = ((label, role) in own for own in roles)
         rows.append({"a": label if in_a else None, "b": label if in_b else None, "role": role})
-    return pl.DataFrame(rows, schema=_PAIRS)
+    return pl.DataFrame(rows, schema={column.name: column.dtype for column in PAIRS})
 
 
 def _layer_row(steps: RunSteps, rows: pl.DataFrame, side: str) -> pl.Series:
@@ -327,13 +453,8 @@ def _view_table(
 ) -> pl.DataFrame:
     """Return the rows of ``view``, largest difference first; they add up to the step.
 
-    By layer the first columns are those of :func:`layer_rows`, otherwise
-    :data:`traceana.comparison.compared_run.KEYS`. Then come ``figures``, those of
-    :func:`traceana.comparison.verdicts.verdict_tables`; by layer ``flops_per_s_a``,
-    ``flops_per_s_b`` (FLOPs over all time of the layer) and, where the batch sizes differ,
-    ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
-    ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is
-    unknown), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
+    The columns are :data:`COLUMNS`, ``figures`` those of
+    :func:`traceana.comparison.verdicts.verdict_tables`. Two rows are :data:`IDLE` and
     :data:`OVERLAP`, unless a run is a summary, whose idle time is unknown. ``delta_ns``, its bounds
     and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`, and everywhere if the
     runs do not hold the ``same`` work.
@@ -382,6 +503,7 @@ def _view_table(
         .sort("_size", *texts, descending=[True, *(False for _ in texts)], nulls_last=True)
         .drop("_size")
     )
+    found = conformed(found, COLUMNS[view.by])
     if not baseline.steps.timed:
         found = found.filter(~pl.col(named.columns[0]).is_in([IDLE, OVERLAP]).fill_null(False))
     if view.by == "layer":

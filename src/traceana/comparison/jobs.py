@@ -6,12 +6,57 @@ from typing import Final
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.run_to_run import relative_spread
+from traceana.comparison.columns import CHANGE, FIGURE, in_both
 from traceana.comparison.verdicts import Criteria, Step, step_verdict
 from traceana.job.ranks import Job
 from traceana.settings import RUN_TO_RUN_HOST, RUN_TO_RUN_KERNELS, RUN_TO_RUN_PAGEABLE
+from traceana.table import FLAG, NUMBER, PART, TEXT, TIME, Column, completed, conformed, laid_out
 
+_STEP, _OWN = (pl.col(f"{name}_b_ns") - pl.col(f"{name}_a_ns") for name in ("step", "own"))
+RANKS: Final = laid_out(
+    (
+        Column("rank", NUMBER, "the rank"),
+        *in_both(
+            Column("status", TEXT, "as in `ranks`"),
+            Column("step_ns", TIME, "median wall time of its measured steps"),
+        ),
+        replace(
+            FIGURE["relative"],
+            meaning="`delta_ns` over `step_a_ns`",
+            title="change",
+            value=pl.when(pl.col("step_a_ns") > 0).then(_STEP / pl.col("step_a_ns")),
+        ),
+        *in_both(
+            Column(
+                "own_ns",
+                TIME,
+                "median of its own time: the step less exposed waits for other ranks",
+                title="own time",
+            )
+        ),
+        Column(
+            "own_delta_ns",
+            TIME,
+            "change of the own time",
+            value=_OWN,
+            title="change of own time",
+        ),
+        *in_both(Column("wait_ns", TIME, "mean wait per measured step", title="waiting")),
+        replace(CHANGE, value=_STEP, meaning="change of the median step"),
+        *in_both(Column("straggler", FLAG, "as in `ranks`")),
+    ),
+    hidden="delta_ns straggler_a straggler_b",
+    dropped="wait_a_ns wait_b_ns status_a status_b relative",
+)
+PARTS: Final = (
+    Column("part", PART, "part of the ranks' time", title="time of the devices"),
+    Column("cause", PART, "cause of idle time; else null", title="idle cause"),
+    *in_both(Column("time_ns", TIME, "time per step of the capture and rank", title="")),
+    replace(CHANGE, value=pl.col("time_b_ns") - pl.col("time_a_ns")),
+)
 _SIDES: Final = ("a", "b")
 _SPREADS: Final = {
     **{"compute": RUN_TO_RUN_KERNELS, "other work": RUN_TO_RUN_KERNELS},
@@ -65,29 +110,15 @@ def _spread(job: Job) -> float:
 def _rows(baseline: Job, candidate: Job) -> pl.DataFrame:
     """Return the figures of each rank in both jobs, the largest change of own time first.
 
-    ``rank``, ``status_a``, ``status_b``; ``step_a_ns``, ``step_b_ns``, ``delta_ns``, ``relative``:
-    the median wall time of its measured steps; ``own_a_ns``, ``own_b_ns``, ``own_delta_ns``: that
-    of its own time (without exposed waits for other ranks); ``wait_a_ns`` and ``wait_b_ns``: mean
-    wait per measured step; ``straggler_a``, ``straggler_b``.
+    The columns are :data:`RANKS`.
     """
     sides = [
         _figures(job).rename(lambda name, side=side: _named(name, side))  # type: ignore[misc]
         for side, job in zip(_SIDES, (baseline, candidate), strict=True)
     ]
     paired = sides[0].join(sides[1], on="rank", how="full", coalesce=True)
-    step, own = (pl.col(f"{name}_b_ns") - pl.col(f"{name}_a_ns") for name in ("step", "own"))
-    return (
-        paired.with_columns(
-            step.alias("delta_ns"),
-            pl.when(pl.col("step_a_ns") > 0).then(step / pl.col("step_a_ns")).alias("relative"),
-            own.alias("own_delta_ns"),
-        )
-        .select(
-            *("rank", "status_a", "status_b", "step_a_ns", "step_b_ns", "delta_ns", "relative"),
-            *("own_a_ns", "own_b_ns", "own_delta_ns", "wait_a_ns", "wait_b_ns"),
-            *("straggler_a", "straggler_b"),
-        )
-        .sort(pl.col("own_delta_ns").abs(), "rank", descending=[True, False], nulls_last=True)
+    return conformed(completed(paired, RANKS), RANKS).sort(
+        pl.col("own_delta_ns").abs(), "rank", descending=[True, False], nulls_last=True
     )
 
 
@@ -112,8 +143,8 @@ def _figures(job: Job) -> pl.DataFrame:
 def _parts(baseline: Job, candidate: Job) -> pl.DataFrame:
     """Return where the time of the ranks goes, per step of the capture and rank that was read.
 
-    ``part`` and ``cause`` (of idle time), ``time_a_ns``, ``time_b_ns``, ``delta_ns``: the largest
-    change first. The parts add up to the time of the devices.
+    The columns are :data:`PARTS`, the largest change first. The parts add up to the time of the
+    devices.
     """
     sides = [
         job.parts.group_by("part", "cause").agg(
@@ -126,11 +157,8 @@ def _parts(baseline: Job, candidate: Job) -> pl.DataFrame:
         sides[1], on=["part", "cause"], how="full", coalesce=True, nulls_equal=True
     )
     times = pl.col("time_a_ns", "time_b_ns").fill_null(0)
-    return (
-        paired.with_columns(times)
-        .with_columns((pl.col("time_b_ns") - pl.col("time_a_ns")).alias("delta_ns"))
-        .sort(
-            pl.col("delta_ns").abs(), "part", "cause", descending=[True, False, False],
-            nulls_last=True,
-        )
-    )  # fmt: skip
+    return conformed(completed(paired.with_columns(times), PARTS), PARTS).sort(
+        *(pl.col("delta_ns").abs(), "part", "cause"),
+        descending=[True, False, False],
+        nulls_last=True,
+    )

@@ -13,6 +13,7 @@ from traceana.analyze.devices import launches
 from traceana.analyze.layers import DIRECTIONS, by_direction
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers as of_one
+from traceana.comparison import run_columns
 from traceana.comparison.compared_run import (
     KEYS,
     OTHER,
@@ -26,11 +27,12 @@ from traceana.comparison.compared_run import (
 from traceana.comparison.layer_rows import aligned, fused_alike
 from traceana.result import ratio, with_share
 from traceana.settings import LEAST_CONFIDENCE
+from traceana.table import Columns, conformed, names_of
 from traceana.vocabulary.option_words import CompareBy, WorkBy
 
-RUN: Final = "run"
-ITEM: Final = "item"
-RATIO: Final = "to_first"
+RUN: Final = run_columns.RUN.name
+ITEM: Final = run_columns.ITEM.name
+RATIO: Final = run_columns.TO_FIRST.name
 
 _WHOLE: Final = "totals of whole recordings"
 SGEMM: Final = ("fp32", "tf32")
@@ -39,29 +41,6 @@ BATCHES: Final = "batch sizes differ: times are per step, not per image"
 _KERNELS: Final = ("kernel", "op", "graph")
 _MOST_LIBRARIES: Final = 3
 _TIMES: Final = (*DIRECTIONS, "time_ns")
-SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    RUN: pl.String,
-    "file": pl.String,
-    "framework": pl.String,
-    "devices": pl.String,
-    "libraries": pl.String,
-    "steps": pl.Int64,
-    "batch": pl.Int64,
-    "layers": pl.Int64,
-    "wall_ns": pl.Int64,
-    "mean_wall_ns": pl.Int64,
-    "image_ns": pl.Int64,
-    RATIO: pl.Float64,
-    "image_to_first": pl.Float64,
-    "step_kernels": pl.Float64,
-    "step_launches": pl.Float64,
-    "step_copies": pl.Float64,
-    "step_ns": pl.Int64,
-    "idle_ns": pl.Int64,
-    "idle_share": pl.Float64,
-    "flops": pl.Float64,
-    "flops_per_s": pl.Float64,
-}
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -71,10 +50,12 @@ class Table(msgspec.Struct, frozen=True):
     runs) and the columns ``keys``, which identify the item; a run has rows only for its own items.
     ``figures`` are the columns shown side by side, the most important first; ``time`` is
     the basis of ``to_first``: each item's sum over that of the first run, null where that is 0.
-    ``runs`` are the labels in their order.
+    ``runs`` are the labels in their order, ``columns`` the declarations of the columns of
+    ``frame``; shown are the keys that identify an item to a reader.
     """
 
     frame: pl.DataFrame
+    columns: Columns
     keys: tuple[str, ...]
     figures: tuple[str, ...]
     time: str
@@ -104,6 +85,23 @@ class Table(msgspec.Struct, frozen=True):
             named = {figure: self.column(run, figure) for figure in self.figures}
             wide = wide.join(own.rename(named), on=ITEM, how="left", maintain_order="left")
         return wide.drop(ITEM)
+
+    def pivoted(self) -> Columns:
+        """Return the columns of :meth:`pivot`; those of a run have it as their group."""
+        declared = {column.name: column for column in self.columns}
+        figures = (
+            replace(
+                declared[figure],
+                name=self.column(run, figure),
+                scale=declared[figure].scale or figure,
+                group=f"{number} {run}",
+                shown=True,
+                rank=None,
+            )
+            for number, run in enumerate(self.runs, start=1)
+            for figure in self.figures
+        )
+        return (*(declared[key] for key in self.keys), *figures)
 
     @staticmethod
     def column(run: str, figure: str) -> str:
@@ -144,9 +142,10 @@ def table(
     frames: Sequence[pl.DataFrame],
     keys: tuple[str, ...],
     figures: tuple[str, ...],
+    columns: Columns,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return the table of ``frames``, one per run.
+    """Return the table of ``frames``, one per run, with ``columns``.
 
     ``keys`` identify the items and are columns of every frame. Items are sorted by their time in
     all runs, other work at the end, unless the frames number them. ``to_first`` is appended as the
@@ -181,13 +180,12 @@ def table(
     ratios = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, to_first.alias(RATIO))
     place = {label: at for at, label in enumerate(labels)}
     order = pl.col(RUN).replace_strict(place, return_dtype=pl.Int64)
-    own = [column for column in rows.columns if column not in (RUN, ITEM, *keys)]
-    frame = (
-        rows.join(ratios, on=[RUN, ITEM], how="left", maintain_order="left")
-        .sort(order, ITEM, maintain_order=True)
-        .select(RUN, ITEM, *keys, *own, RATIO)
+    frame = rows.join(ratios, on=[RUN, ITEM], how="left", maintain_order="left").sort(
+        order, ITEM, maintain_order=True
     )
-    return Table(frame, keys, (*figures, RATIO), by.time, labels, (*by.notes, *notes))
+    all_notes = (*by.notes, *notes)
+    frame = conformed(frame, columns)
+    return Table(frame, columns, keys, (*figures, RATIO), by.time, labels, all_notes)
 
 
 def added(
@@ -198,10 +196,8 @@ def added(
 ) -> pl.DataFrame:
     """Return the work of ``run`` by ``keys``, columns of its cells when they are ``prepared``.
 
-    Columns: ``keys``, ``calls`` and ``time_ns`` (of the whole recording) with further sums of
-    ``times`` between them, ``step_calls``, …, ``step_ns`` (means over the measured steps, times
-    rounded down; null without marked steps), ``share`` (of all work of the recording). Most time
-    first.
+    The columns are ``keys`` and :data:`~traceana.comparison.run_columns.FIGURES`, with further sums
+    of ``times``. Most time first.
     """
     figures = [pl.col("calls").sum(), *times, pl.col("time_ns").sum()]
     frame = prepared(run.whole.cells).group_by(keys).agg(figures)
@@ -232,21 +228,17 @@ def added(
 def work(runs: Sequence[Run], by: WorkBy, notes: Sequence[str] = ()) -> Table:
     """Return all work by the columns :data:`traceana.comparison.compared_run.KEYS` of ``by``.
 
-    Columns: those of :func:`added`, then ``to_first``. The rows of a run add up to all its work.
+    The rows of a run add up to all its work.
     """
     of = basis(runs)
     frames = [added(run, KEYS[by], lambda cells: keyed(cells, by)) for run in runs]
-    return table(runs, frames, KEYS[by], (of.time, of.calls), notes)
+    return table(runs, frames, KEYS[by], (of.time, of.calls), run_columns.COLUMNS[by], notes)
 
 
 def gemms(runs: Sequence[Run]) -> Table:
     """Return the GEMMs by kernel.
 
-    The items are ``gemm`` (tile and layout as the name prints them, ``128x64_nn``), ``form``
-    (``plain``, ``batched``, ``strided batched``, ``plain or batched``), ``precision``,
-    ``library``; ``tile`` and ``gemm_layout`` are the parts of ``gemm``. Columns of figures: those
-    of :func:`added` and ``to_first``. All other work is a further
-    item: the rows of a run add up to all its work.
+    All other work is a further item: the rows of a run add up to all its work.
     """
     is_gemm = pl.col("category") == "gemm"
     without = [run.label for run in runs if run.whole.cells.filter(is_gemm).is_empty()]
@@ -263,24 +255,15 @@ def sgemms(runs: Sequence[Run]) -> Table:
 
 
 def transfers(runs: Sequence[Run]) -> Table:
-    """Return the copies by direction and host memory.
-
-    Columns: ``direction``, ``host_memory``, then those of
-    :func:`traceana.analyze.transfers.transfers` from ``count`` on, without those of the machine
-    alone (``bytes_per_s`` is the bandwidth), and ``to_first``. The rows of a run are all its
-    copies.
-    """
-    figures = (
-        *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
-        *("blocking", "step_count", "step_bytes", "step_ns", "step_share"),
-    )
-    keys = KEYS["transfer"]
+    """Return the copies by direction and host memory. The rows of a run are all its copies."""
+    figures, keys = names_of(run_columns.COPIES), KEYS["transfer"]
     frames = [of_one(run.trace).frame.select(*keys, *figures) for run in runs]
     time = basis(runs).time
     shown = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
     none = [run.label for run, own in zip(runs, frames, strict=True) if own.is_empty()]
     notes = [f"{label}: no copies" for label in none]
-    return table(runs, frames, keys, (*shown, "bytes_per_s", time), notes)
+    columns = run_columns.COLUMNS["transfer"]
+    return table(runs, frames, keys, (*shown, "bytes_per_s", time), columns, notes)
 
 
 SEPARATE: Final = "separate kernel"
@@ -301,13 +284,9 @@ _PASSES: Final = {
 def epilogues(runs: Sequence[Run]) -> Table:
     """Return the time of bias additions and activations, by library.
 
-    The items are ``operation`` (``bias``, or the activation: ``relu`` …), ``direction``
-    (``forward``, ``backward``, null if neither the operator nor the name implies one) and ``how``:
-    ``separate kernel``, or ``fused`` for convolution and GEMM kernels whose names imply such an
-    epilogue. The time of fused operations is unknown: it is null, and ``calls`` counts them. Each
-    row also has a ``library`` (null: unknown). Other columns: those of
-    :func:`added` and ``to_first``. All other work is a further item:
-    the rows of a run add up to all its work.
+    The items are operation, direction and how it runs. The time of fused operations is unknown: it
+    is null, and ``calls`` counts them. All other work is a further item: the rows of a run add up
+    to all its work.
     """
     named = pl.col("named_direction").replace_strict(_PASSES, default=None, return_dtype=pl.String)
     direction = pl.coalesce("direction", named).alias("direction")
@@ -366,20 +345,15 @@ def epilogues(runs: Sequence[Run]) -> Table:
         notes.append("fused: part of a convolution or GEMM kernel, no time of its own")
     of = basis(runs)
     figures = (of.time, "library", of.calls)
-    return table(runs, frames, ("operation", "direction", "how"), figures, notes)
+    columns = run_columns.COLUMNS["epilogue"]
+    return table(runs, frames, ("operation", "direction", "how"), figures, columns, notes)
 
 
 def layer_table(runs: Sequence[Run]) -> Table:
     """Return all work by layer, the layers of all runs aligned.
 
-    The items are ``layer`` (its name in the first run that has it; roles such as the optimizer are
-    in parentheses), ``type`` and ``role``. Columns: ``path`` (the layer's name in the run),
-    ``confidence`` (probability that it belongs to the item; null for roles, and in the run that the
-    others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``optimizer_ns``,
-    ``other_ns`` (unknown direction) and ``time_ns`` of the whole recording; ``step_calls``,
-    ``step_forward_ns``, ``step_backward_ns``, ``step_optimizer_ns``, ``step_other_ns``, ``step_ns``
-    (means over the measured steps, rounded down; ``step_other_ns`` is the rest); ``share``,
-    ``to_first``. In the order of the model; the rows of a run add up to all its work.
+    Roles such as the optimizer are in parentheses. ``step_other_ns`` is the rest of ``step_ns``. In
+    the order of the model; the rows of a run add up to all its work.
     """
     runs = fused_alike(runs)
     rows: list[dict[str, Any]] = []
@@ -416,7 +390,8 @@ def layer_table(runs: Sequence[Run]) -> Table:
     shown = [one if of.time == "time_ns" else f"step_{one}" for one in DIRECTIONS]
     shown = [one for one in shown if any(frame[one].sum() for frame in frames)]
     none = [f"{run.label}: no layers" for run in runs if not run.layers.layers]
-    found = table(runs, frames, ("layer", "type", "role"), (*shown, of.time, "confidence"), none)
+    figures, columns = (*shown, of.time, "confidence"), run_columns.COLUMNS["layer"]
+    found = table(runs, frames, ("layer", "type", "role"), figures, columns, none)
     unsure = (pl.col("confidence") < LEAST_CONFIDENCE).fill_null(value=False)
     to_first = pl.when(~unsure).then(RATIO).alias(RATIO)
     return replace(found, frame=found.frame.with_columns(to_first))
@@ -424,26 +399,6 @@ def layer_table(runs: Sequence[Run]) -> Table:
 
 def summary_table(runs: Sequence[Run]) -> Table:
     """Return one row per run: its file, devices and libraries, and the time and work of a step.
-
-    ``file``, ``framework``, ``devices``, ``libraries``
-        ``libraries`` are those of its kernels, by time, comma-separated. Null: unknown.
-    ``steps``, ``batch``, ``layers``
-        Measured steps (null without marked steps), images per step (of the recorded run, or by the
-        shapes of the layers' inputs), layers with work.
-    ``wall_ns``, ``mean_wall_ns``, ``image_ns``
-        Median and mean of the step's wall time; the median over the batch; all rounded down.
-    ``to_first``, ``image_to_first``
-        ``wall_ns`` and ``image_ns`` over those of the first run. Null for recordings
-        that may differ in iterations (:class:`Basis`).
-    ``step_kernels``, ``step_launches``, ``step_copies``
-        Mean numbers per step; launches are calls that launched work, on all devices, null where the
-        trace has no calls.
-    ``step_ns``, ``idle_ns``, ``idle_share``
-        Means: the durations of the work; the time in which the devices that a step used did
-        nothing, summed over the devices, and its share of their time.
-    ``flops``, ``flops_per_s``
-        FLOPs of the layers per step, a multiply-accumulate being two; FLOP/s over ``mean_wall_ns``,
-        idle time included. Null if neither the trace nor its manifest has shapes.
 
     Where not all runs mark steps, each run is one step from its first to the end of its last work.
     """
@@ -496,11 +451,13 @@ def summary_table(runs: Sequence[Run]) -> Table:
         for name, column in ((RATIO, "wall_ns"), ("image_to_first", "image_ns")):
             known = of.ratios and row[column] is not None and rows[0][column]
             row[name] = row[column] / rows[0][column] if known else None
-    figures = tuple(column for column in SCHEMA if column != RUN)
+    figures = tuple(names_of(run_columns.SUMMARY[1:]))
     labels = tuple(run.label for run in runs)
     differ = len({row["batch"] for row in rows} - {None}) > 1
     notes = (*of.notes, *((BATCHES,) if differ else ()))
-    return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, notes)
+    columns = run_columns.SUMMARY
+    frame = pl.DataFrame(rows, schema={column.name: column.dtype for column in columns})
+    return Table(frame, columns, (), figures, "wall_ns", labels, notes)
 
 
 _TABLES: Final[dict[CompareBy, Callable[[Sequence[Run]], Table]]] = {
@@ -522,7 +479,7 @@ class Comparison(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
 
     def by(self, what: CompareBy) -> Table:
-        """Return the table of all runs; its function describes the columns."""
+        """Return the table of all runs."""
         if what == "layer":
             for run in self.runs:
                 needs_timeline(run.trace, "compare --by layer")

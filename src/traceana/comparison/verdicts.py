@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traceana.comparison.columns import FIGURES
 from traceana.comparison.compared_run import RunSteps
 from traceana.comparison.resampling import (
     Floats,
@@ -39,6 +40,7 @@ from traceana.settings import (
     MINIMUM_EFFECT,
     NOISE_FLOOR,
 )
+from traceana.table import conformed
 from traceana.vocabulary.option_words import Statistic
 
 Verdict = Literal[
@@ -55,23 +57,6 @@ Gated = Literal["passed", "inconclusive", "failed"]
 
 Times = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "calls_a": pl.Float64,
-    "calls_b": pl.Float64,
-    "time_a_ns": pl.Int64,
-    "time_b_ns": pl.Int64,
-    "delta_ns": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-    "relative": pl.Float64,
-    "of_step": pl.Float64,
-    "p": pl.Float64,
-    "verdict": pl.String,
-}
-"""The columns of :func:`verdict_tables`, per step: mean calls and times, ``delta_ns`` (b less a)
-and the bounds of its interval, ``relative`` (delta over the time of a), ``of_step`` (delta over the
-device time of a's step), ``p`` (corrected for all rows of work together; rows relative to the step
-are tested one by one) and the verdict. Without enough steps bounds and ``p`` are null."""
 
 
 class Criteria(msgspec.Struct, frozen=True):
@@ -315,7 +300,7 @@ def mean_available(one: RunSteps) -> int:
 def verdict_tables(
     groups: Sequence[RowPairs], a: RunSteps, b: RunSteps, criteria: Criteria, *, alike: bool
 ) -> list[pl.DataFrame]:
-    """Return a table of :data:`SCHEMA` for each of ``groups``.
+    """Return a table of :data:`FIGURES` for each of ``groups``.
 
     All p values are of one family, so that a row and its change have the same p value and verdict.
     ``alike``: both runs are the same recording.
@@ -394,11 +379,12 @@ def verdict_tables(
 
 
 def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:
-    """Return ``frame`` with the differences of its times, its columns those of :data:`SCHEMA`."""
+    """Return ``frame`` with the differences of its times, its columns :data:`FIGURES`."""
     delta = pl.col("time_b_ns") - pl.col("time_a_ns")
     of_step = delta / step_a if step_a else pl.lit(None, pl.Float64)
-    return frame.with_columns(
+    frame = frame.with_columns(
         delta.alias("delta_ns"),
         pl.when(pl.col("time_a_ns") > 0).then(delta / pl.col("time_a_ns")).alias("relative"),
         of_step.alias("of_step"),
-    ).select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+    )
+    return conformed(frame, FIGURES)

@@ -9,10 +9,170 @@ from typing import Final
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.collective_ranks import Matched
 from traceana.analyze.communication import bus_factor
 from traceana.readers.ranks import spans
+from traceana.table import (
+    BYTES,
+    COUNT,
+    NUMBER,
+    RATE,
+    RATIO,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    aggregated,
+    all_or_null,
+    completed,
+    conformed,
+    laid_out,
+    one_or_null,
+)
+
+BANDWIDTHS: Final = (
+    Column(
+        "algbw_bytes_per_s",
+        RATE,
+        "algorithm bandwidth of the matched ones without waiting: message size as the NCCL tests "
+        "define it, over the shortest duration; null where a size is unknown",
+        title="algbw",
+    ),
+    Column(
+        "busbw_bytes_per_s",
+        RATE,
+        "that times the factor of the bus bandwidth",
+        title="busbw",
+    ),
+)
+_MATCHED: Final = (
+    Column("matched", COUNT, "how many of them were matched across the ranks", pl.len()),
+    Column("matched_by", TEXT, "by what; null where by several", one_or_null("by")),
+    Column(
+        "wait_ns",
+        TIME,
+        "of the matched ones: waits for the last to arrive",
+        pl.col("wait_ns").sum(),
+    ),
+    Column(
+        "transfer_ns",
+        TIME,
+        "of the matched ones: the rest of the time",
+        (pl.col("time_ns") - pl.col("wait_ns")).sum(),
+    ),
+)
+GROUPS: Final = (
+    Column("group", TEXT, "name of the process group; null for groups that are not recorded"),
+    Column(
+        "description",
+        TEXT,
+        "its description, as recorded",
+        pl.col("description").drop_nulls().first(),
+    ),
+    Column(
+        "kind",
+        TEXT,
+        "the parallelism that the description names: `TP`, `PP`, `DP`, `CP`, `EP`; else null",
+    ),
+    Column("group_size", COUNT, "number of its ranks"),
+    Column("members", TEXT, "its ranks (`0-3, 8`); null where they are not recorded in full"),
+    Column("ranks", COUNT, "how many of its ranks were read"),
+    Column(
+        "link",
+        TEXT,
+        "what its bytes move over: `within a host`, or `between hosts` if its ranks that were "
+        "read have several; null where the host of one is not recorded",
+    ),
+    Column(
+        "count",
+        COUNT,
+        "collectives, sends and receives of all its ranks",
+        pl.len(),
+    ),
+    Column(
+        "bytes",
+        BYTES,
+        "their input; null where the size of one is not recorded",
+        all_or_null("bytes"),
+    ),
+    Column("time_ns", TIME, "their summed durations", pl.col("time_ns").sum()),
+    *_MATCHED[:2],
+    Column(
+        "confidence",
+        SHARE,
+        "of the collectives that all ranks have, the share that ends on all of them at about one "
+        "time",
+        value=pl.when(pl.col("paired") > 0).then(pl.col("together") / pl.col("paired")),
+    ),
+    *_MATCHED[2:],
+    *BANDWIDTHS,
+)
+_OF_ALL: Final = tuple(column for column in GROUPS if column not in _MATCHED)
+_OF_GROUP: Final = {column.name: column for column in GROUPS}
+BY_DESCRIPTION: Final = laid_out(
+    (
+        *(_OF_GROUP[name] for name in ("kind", "description", "group_size", "link")),
+        Column("groups", COUNT, "process groups", pl.len()),
+        *(replace(_OF_GROUP[name], aggregate=pl.col(name).sum()) for name in ("count", "matched")),
+        _OF_GROUP["bytes"],
+        *(
+            replace(_OF_GROUP[name], aggregate=pl.col(name).sum())
+            for name in ("time_ns", "wait_ns")
+        ),
+        replace(
+            _OF_GROUP["busbw_bytes_per_s"],
+            aggregate=pl.col("busbw_bytes_per_s").median(),
+        ),
+    ),
+    dropped="link matched bytes groups kind",
+    titles={
+        **{"kind": "parallelism", "description": "process group", "group_size": "ranks"},
+        **{"count": "collectives", "wait_ns": "waiting", "busbw_bytes_per_s": "median busbw"},
+    },
+)
+"""The process groups of one description and size together."""
+_MEMBERS: Final = Column("members", TEXT, "the ranks of the group (`0-3, 8`)")
+PIPELINE: Final = (
+    Column("rank", NUMBER, "the rank"),
+    Column("group", TEXT, "name of its group of kind PP; null where it is not known"),
+    _MEMBERS,
+    Column("stage", NUMBER, "position of the rank among these"),
+    Column("steps", COUNT, "its measured steps", pl.len()),
+    Column("wall_ns", TIME, "their wall time", pl.col("wall_ns").sum()),
+    Column(
+        "bubble_ns",
+        TIME,
+        "time in them in which its devices run no other work than sends and receives",
+        pl.col("bubble_ns").sum(),
+    ),
+    Column(
+        "bubble_share",
+        SHARE,
+        "`bubble_ns` over `wall_ns`, for one device",
+        value=pl.when(pl.col("wall_ns") > 0).then(pl.col("bubble_ns") / pl.col("wall_ns")),
+    ),
+)
+EXPERTS: Final = (
+    Column("group", TEXT, "name of the group of kind EP"),
+    _MEMBERS,
+    Column("rank", NUMBER, "the rank"),
+    Column("count", COUNT, "its all-to-alls", pl.len()),
+    Column("input_bytes", BYTES, "bytes that it passes to them", all_or_null("bytes")),
+    Column("output_bytes", BYTES, "bytes that it gets from them", all_or_null("output_bytes")),
+    Column(
+        "expert_bytes",
+        BYTES,
+        "bytes that its experts process: input and output less the mean input of the group's ranks",
+    ),
+    Column(
+        "imbalance",
+        RATIO,
+        "`expert_bytes` over the mean of the group",
+        value=pl.when(pl.col("mean") > 0).then(pl.col("expert_bytes") / pl.col("mean")),
+    ),
+)
 
 _KINDS: Final = (
     # Megatron's expert groups are also named after the parallelism inside the experts.
@@ -43,71 +203,33 @@ def groups(
     collectives: pl.DataFrame, matched: Matched, hosts: Mapping[int, str | None]
 ) -> pl.DataFrame:
     """Return one row per process group, and per size of groups that are not recorded, most time
-    first. ``hosts`` are those of the ranks.
-
-    ``group``, ``description``, ``kind``, ``group_size``
-        Its name, description, parallelism by the description (:func:`kind_of`), number of ranks.
-    ``members``, ``ranks``
-        Its ranks, as recorded (``0-3, 8``), null where not in full; how many of them were read.
-    ``link``
-        What its bytes move over: ``within a host``, or ``between hosts`` if its ranks that were
-        read have several; null where the host of one is not recorded.
-    ``count``, ``bytes``, ``time_ns``
-        Collectives, sends and receives of all its ranks; their input, null where the size of one
-        is not recorded; their summed durations.
-    ``matched``, ``matched_by``, ``confidence``
-        How many of them were matched across the ranks; by what, null where by several; and of those
-        that all ranks have the share that ends on all of them at about one time.
-    ``wait_ns``, ``transfer_ns``
-        Of the matched ones: waits for the last to arrive, and the rest of the time.
-    ``algbw_bytes_per_s``, ``busbw_bytes_per_s``
-        Of the matched ones without waiting: message size as the NCCL tests define it, over the
-        shortest duration; times their factor of the bus bandwidth. Null where a size is unknown.
+    first. ``hosts`` are those of the ranks. The columns are :data:`GROUPS`.
     """
     keys = ["group_name", "group_ranks", "group_size"]
-    size = pl.col("bytes")
-    of_all = collectives.group_by(keys).agg(
-        pl.col("description").drop_nulls().first(),
-        pl.col("rank").unique().alias("of_ranks"),
-        pl.len().cast(pl.Int64).alias("count"),
-        pl.when(size.is_not_null().all()).then(size.sum()),
-        pl.col("time_ns").sum(),
-    )
-    found = matched.each.group_by("group").agg(
-        pl.len().cast(pl.Int64).alias("matched"),
-        pl.when(pl.col("by").n_unique() == 1).then(pl.col("by").first()).alias("matched_by"),
-        pl.col("wait_ns").sum(),
-        (pl.col("time_ns") - pl.col("wait_ns")).sum().alias("transfer_ns"),
-    )
-    paired = pl.col("paired")
+    of_ranks = collectives.group_by(keys).agg(pl.col("rank").unique().alias("of_ranks"))
     rows = (
-        of_all.join(matched.groups, on=keys, how="left", nulls_equal=True)
-        .join(found, on="group", how="left")
+        aggregated(collectives, keys, _OF_ALL)
+        .join(of_ranks, on=keys, how="left", nulls_equal=True)
+        .join(matched.groups, on=keys, how="left", nulls_equal=True)
+        .join(aggregated(matched.each, ["group"], _MATCHED), on="group", how="left")
         .join(bandwidths(matched, ["group"]), on="group", how="left")
         .with_columns(pl.col("group_name", "group_ranks", "description").cast(pl.String))
         .sort("time_ns", *keys, descending=[True, False, False, False], nulls_last=True)
-        .with_columns(
-            pl.col("matched").fill_null(0),
-            pl.when(paired > 0).then(pl.col("together") / paired).alias("confidence"),
-        )
+        .with_columns(pl.col("matched").fill_null(0))
     )
     members = [
         None if text is None else spans(sorted(_ranks_of(text))) for text in rows["group_ranks"]
     ]
     kinds = [kind_of(description) for description in rows["description"]]
     links = [_link({hosts.get(rank) for rank in ranks}) for ranks in rows["of_ranks"]]
-    return rows.with_columns(
+    rows = rows.with_columns(
         pl.Series("members", members, dtype=pl.String),
         pl.Series("kind", kinds, dtype=pl.String),
         pl.Series("link", links, dtype=pl.String),
-        pl.col("of_ranks").list.len().cast(pl.Int64).alias("ranks"),
-    ).select(
+        pl.col("of_ranks").list.len().alias("ranks"),
         pl.col("group_name").alias("group"),
-        *("description", "kind", "group_size", "members", "ranks", "link"),
-        *("count", "bytes", "time_ns"),
-        *("matched", "matched_by", "confidence", "wait_ns", "transfer_ns"),
-        *("algbw_bytes_per_s", "busbw_bytes_per_s"),
     )
+    return conformed(completed(rows, GROUPS), GROUPS)
 
 
 def _link(hosts: Set[str | None]) -> str | None:
@@ -117,8 +239,7 @@ def _link(hosts: Set[str | None]) -> str | None:
 
 
 def bandwidths(matched: Matched, keys: list[str]) -> pl.DataFrame:
-    """Return ``algbw_bytes_per_s`` and ``busbw_bytes_per_s`` of the matched collectives by ``keys``
-    of them, without waiting."""
+    """Return the columns :data:`BANDWIDTHS` of the matched collectives by ``keys`` of them."""
     each = matched.each.group_by("occurrence").agg(
         *(pl.col(name).first() for name in sorted({*keys, "collective", "group_size"})),
         # Of an all-to-all the ranks' sizes differ.
@@ -136,8 +257,8 @@ def bandwidths(matched: Matched, keys: list[str]) -> pl.DataFrame:
         .agg(
             pl.when((time > 0) & pl.col(name).is_not_null().all())
             .then(pl.col(name).sum() * 1e9 / time)
-            .alias(title)
-            for name, title in (("size", "algbw_bytes_per_s"), ("moved", "busbw_bytes_per_s"))
+            .alias(column.name)
+            for name, column in zip(("size", "moved"), BANDWIDTHS, strict=True)
         )
     )
 
@@ -145,13 +266,8 @@ def bandwidths(matched: Matched, keys: list[str]) -> pl.DataFrame:
 def pipeline(steps: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the bubbles of each rank that sends or receives, in order of ``group`` and ``stage``.
 
-    ``group``, ``members``, ``stage``
-        Its group of kind PP: name, ranks and the rank's place among them; null where not known.
-    ``steps``, ``wall_ns``, ``bubble_ns``, ``bubble_share``
-        Of its measured steps: number, summed wall time, summed time of its devices without other
-        work than sends and receives, and the share of the latter in the wall time, for one device.
-
-    ``steps`` and ``collectives`` have ``rank`` and the columns of a summary's tables.
+    The columns are :data:`PIPELINE`. ``steps`` and ``collectives`` have ``rank`` and the columns of
+    a summary's tables.
     """
     stages = [
         (rank, name, spans(sorted(members)), members.index(rank))
@@ -163,53 +279,29 @@ def pipeline(steps: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         schema={"rank": pl.Int64, "group": pl.String, "members": pl.String, "stage": pl.Int64},
         orient="row",
     ).unique("rank", keep="none")
-    bubble, wall = pl.col("bubble_ns"), pl.col("wall_ns")
-    return (
-        steps.filter(~pl.col("warm_up"), bubble.is_not_null())
-        .group_by("rank")
-        .agg(pl.len().cast(pl.Int64).alias("steps"), wall.sum(), bubble.sum())
-        .with_columns(pl.when(wall > 0).then(bubble / wall).alias("bubble_share"))
-        .join(known, on="rank", how="left")
-        .select(
-            *("rank", "group", "members", "stage", "steps", "wall_ns", "bubble_ns"),
-            "bubble_share",
-        )
-        .sort("members", "stage", "rank", nulls_last=True)
-    )
+    measured = steps.filter(~pl.col("warm_up"), pl.col("bubble_ns").is_not_null())
+    rows = aggregated(measured, ["rank"], PIPELINE).join(known, on="rank", how="left")
+    rows = conformed(completed(rows, PIPELINE), PIPELINE)
+    return rows.sort("members", "stage", "rank", nulls_last=True)
 
 
 def experts(collectives: pl.DataFrame) -> pl.DataFrame:
     """Return how much each rank of the groups of kind EP gets from their all-to-alls.
 
-    ``group``, ``members``, ``rank``
-        Name and ranks of the group, and the rank.
-    ``count``, ``input_bytes``, ``output_bytes``
-        Its all-to-alls, and what it passes to them and gets from them.
-    ``expert_bytes``, ``imbalance``
-        What its experts process: input and output less the mean input of the group's ranks; and
-        over the group's mean. An all-to-all to the experts has the rank's own tokens as input and
-        those of its experts as output, the one back the other way round; the rank's own are taken
-        to be as many on all ranks.
-
-    Groups that lack a rank or a size have no rows.
+    The columns are :data:`EXPERTS`. An all-to-all to the experts has the rank's own tokens as input
+    and those of its experts as output, the one back the other way round; the rank's own are taken
+    to be as many on all ranks. Groups that lack a rank or a size have no rows.
     """
     keys = ["group_name", "group_ranks"]
     described = collectives["description"].unique().to_list()
     of_experts = [one for one in described if kind_of(one) == "EP"]
-    sizes = pl.col("bytes", "output_bytes")
-    rows = (
-        collectives.filter(
-            pl.col("description").cast(pl.String).is_in(of_experts),
-            pl.col("collective") == "all_to_all",
-            pl.col("group_ranks").is_not_null(),
-        )
-        .group_by(*keys, "group_size", "rank")
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.when(sizes.is_not_null().all()).then(sizes.sum()),
-        )
-        .with_columns(pl.col(keys).cast(pl.String))
-        .rename({"bytes": "input_bytes"})
+    exchanges = collectives.filter(
+        pl.col("description").cast(pl.String).is_in(of_experts),
+        pl.col("collective") == "all_to_all",
+        pl.col("group_ranks").is_not_null(),
+    )
+    rows = aggregated(exchanges, [*keys, "group_size", "rank"], EXPERTS).with_columns(
+        pl.col(keys).cast(pl.String)
     )
     complete = (pl.len() == pl.col("group_size").first()) & (pl.col("count").n_unique() == 1)
     complete &= pl.col("input_bytes").null_count() + pl.col("output_bytes").null_count() == 0
@@ -221,19 +313,11 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("expert_bytes").mean().over(keys).alias("mean"))
     )
     members = [spans(sorted(_ranks_of(text))) for text in found["group_ranks"]]
-    return (
-        found.with_columns(
-            pl.Series("members", members, dtype=pl.String),
-            pl.when(pl.col("mean") > 0)
-            .then(pl.col("expert_bytes") / pl.col("mean"))
-            .alias("imbalance"),
-        )
-        .select(
-            pl.col("group_name").alias("group"),
-            *("members", "rank", "count", "input_bytes", "output_bytes", "expert_bytes"),
-            "imbalance",
-        )
-        .sort("imbalance", "members", "rank", descending=[True, False, False], nulls_last=True)
+    found = found.with_columns(
+        pl.Series("members", members, dtype=pl.String), pl.col("group_name").alias("group")
+    )
+    return conformed(completed(found, EXPERTS), EXPERTS).sort(
+        "imbalance", "members", "rank", descending=[True, False, False], nulls_last=True
     )
 
 

@@ -25,10 +25,11 @@ from traceana.enrich.classify import rules_in_use
 from traceana.enrich.steps import compiled_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
-from traceana.job.parallelism import bandwidths, experts, groups, pipeline
+from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
+    EXCESS,
     arrivals,
     by_step,
     cause,
@@ -41,6 +42,23 @@ from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, 
 from traceana.readers.ranks import check_one_run, rank_in
 from traceana.readers.ranks import ranks as ranks_of
 from traceana.settings import CLOCK_ERRORS
+from traceana.table import (
+    BYTES,
+    COUNT,
+    LONG,
+    NUMBER,
+    ONE_CALL,
+    PART,
+    STEP,
+    TEXT,
+    TIME,
+    Column,
+    aggregated,
+    completed,
+    conformed,
+    laid_out,
+    names_of,
+)
 from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
 
@@ -51,6 +69,131 @@ MISSING: Final = "missing"
 """What ``status`` of a rank can be."""
 _MOST_MISSING: Final = 100_000
 """Rows of missing ranks; a world size beyond is damaged."""
+
+_WALL: Final = pl.col("wall_ns")
+_TEXTS: Final = (
+    Column("rank", NUMBER, "the rank; null of a file that was not read and has no rank"),
+    Column(
+        "status",
+        LONG,
+        "`ok`, `damaged` (figures of what is readable), `not read` or `missing` (of the recorded "
+        "world size)",
+    ),
+    Column("reason", LONG, "the cause of another status than `ok`"),
+    Column("file", TEXT, "the file"),
+    Column("host", TEXT, "the recorded host"),
+    Column("format", TEXT, "format of the file"),
+    Column("problems", COUNT, "integrity problems of the file"),
+)
+_FIGURES: Final = (
+    Column("devices", COUNT, "devices with work"),
+    Column("kernels", COUNT, "number of kernels"),
+    Column("kernel_ns", TIME, "summed durations of the kernels"),
+    Column("span_ns", TIME, "length of the capture, summed over the devices"),
+    Column("busy_ns", TIME, "the union of all work, summed over the devices"),
+    Column(
+        "compute_ns",
+        TIME,
+        "the union of the kernels other than collectives, summed over the devices",
+        title="compute",
+    ),
+    Column("communication_ns", TIME, "the union of the collectives, summed over the devices"),
+    Column(
+        "exposed_communication_ns",
+        TIME,
+        "the part of that which no other kernel overlaps",
+        title="exposed comm.",
+    ),
+    Column("copy_ns", TIME, "the union of the copies, summed over the devices"),
+    Column(
+        "exposed_copy_ns",
+        TIME,
+        "the part of that which no kernel overlaps",
+        title="exposed copies",
+    ),
+)
+"""Those of :class:`~traceana.job.rank_summary.Facts`."""
+_STEPS: Final = (
+    Column("steps", COUNT, "number of measured steps", pl.len()),
+    Column(
+        "step_median_ns",
+        TIME,
+        "median of their wall times",
+        _WALL.median().round(),
+        title="median step",
+        scale=STEP,
+    ),
+    Column("step_min_ns", TIME, "shortest wall time of a measured step", _WALL.min()),
+    Column("step_max_ns", TIME, "longest wall time of a measured step", _WALL.max()),
+)
+_WAITS: Final = (
+    Column(
+        "wait_ns",
+        TIME,
+        "in the collectives matched across the ranks of their process group: the rank's waits for "
+        "the last to arrive",
+        pl.col("wait_ns").sum(),
+        title="waiting",
+    ),
+    Column(
+        "last_count",
+        COUNT,
+        "how often it was the last to arrive itself",
+        pl.col("last").sum(),
+        title="last to arrive",
+    ),
+    Column(
+        "delay_ns",
+        TIME,
+        "by how much later than the rank before it, summed",
+        pl.col("delay_ns").sum(),
+    ),
+)
+_CLOCKS: Final = (
+    Column(
+        "clock_offset_ns",
+        TIME,
+        "how far its clock is ahead of the median rank's, by the ends of collectives",
+        title="clock ahead",
+        scale="clocks",
+    ),
+    Column("clock_uncertainty_ns", TIME, "uncertainty of that", scale="clocks"),
+)
+_EVERY: Final = {
+    column.name: column
+    for column in (
+        *(*_TEXTS, *_FIGURES),
+        Column("idle_ns", TIME, "`span_ns` less `busy_ns`"),
+        *(*_STEPS, *_WAITS, *_CLOCKS, *EXCESS),
+    )
+}
+_SHOWN: Final = (
+    "rank status steps step_median_ns excess_share compute_ns exposed_communication_ns "
+    "exposed_copy_ns idle_ns wait_ns last_count clock_offset_ns host reason"
+)
+COLUMNS: Final = laid_out(
+    {**{name: _EVERY[name] for name in _SHOWN.split()}, **_EVERY}.values(),
+    shown=_SHOWN,
+    dropped="host clock_offset_ns exposed_copy_ns steps reason wait_ns last_count",
+)
+COLLECTIVES: Final = (
+    Column("collective", PART, "the collective"),
+    Column("message_bytes", BYTES, "message size as the NCCL tests define it"),
+    Column("group_size", COUNT, "ranks of the process group"),
+    Column("count", COUNT, "number of matched ones", pl.col("occurrence").n_unique()),
+    Column("time_ns", TIME, "their durations, summed over the ranks", pl.col("time_ns").sum()),
+    Column("wait_ns", TIME, "waits for the last to arrive", pl.col("wait_ns").sum()),
+    Column("min_ns", TIME, "shortest duration", pl.col("time_ns").min(), scale=ONE_CALL),
+    Column(
+        "transfer_ns",
+        TIME,
+        "`time_ns` less `wait_ns`",
+        value=pl.col("time_ns") - pl.col("wait_ns"),
+    ),
+    *BANDWIDTHS,
+    Column("last_rank", NUMBER, "the rank that arrived last by most time, summed"),
+    Column("last_count", COUNT, "how often it arrived last"),
+)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -254,13 +397,6 @@ def _epochs(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"rank": pl.Int64, "epoch_ns": pl.Int64}, orient="row")
 
 
-_FIGURES: Final = (
-    *("devices", "kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
-    *("exposed_communication_ns", "copy_ns", "exposed_copy_ns"),
-)
-_TEXTS: Final = ("host", "format")
-
-
 def _rows(
     numbers: Sequence[int | None],
     facts: Sequence[Facts],
@@ -270,55 +406,29 @@ def _rows(
     late: pl.DataFrame,
     clocks: pl.DataFrame,
 ) -> pl.DataFrame:
-    schema: dict[str, Any] = {
-        "rank": pl.Int64,
-        "status": pl.String,
-        "reason": pl.String,
-        "file": pl.String,
-        **dict.fromkeys(_TEXTS, pl.String),
-        "problems": pl.Int64,
-        **dict.fromkeys(_FIGURES, pl.Int64),
-    }
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
-            number,
-            *_status(one),
-            one.source,
-            one.host,
-            one.format,
+            *(number, *_status(one), one.source, one.host, one.format),
             sum(one.problems.values()),
-            *_figures(one),
+            *(None if one.reason else getattr(one, figure.name) for figure in _FIGURES),
         )
         for number, one in zip(numbers, facts, strict=True)
     ]
+    schema = {column.name: column.dtype for column in (*_TEXTS, *_FIGURES)}
     empty = (None,) * (len(schema) - 3)
     rows += [(rank, MISSING, "no file of this rank", *empty) for rank in _missing(numbers, facts)]
-    measured = steps.filter(~pl.col("warm_up"))
-    wall = pl.col("wall_ns")
-    of_steps = measured.group_by("rank").agg(
-        pl.len().cast(pl.Int64).alias("steps"),
-        wall.median().round().cast(pl.Int64).alias("step_median_ns"),
-        wall.min().alias("step_min_ns"),
-        wall.max().alias("step_max_ns"),
-    )
-    waits = found.each.group_by("rank").agg(
-        pl.col("wait_ns").sum(),
-        pl.col("last").sum().cast(pl.Int64).alias("last_count"),
-        pl.col("delay_ns").sum(),
-    )
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    for table in (of_steps, waits, clocks, late.drop("steps", "own_ns")):
+    of_steps = aggregated(steps.filter(~pl.col("warm_up")), ["rank"], _STEPS)
+    waits = aggregated(found.each, ["rank"], _WAITS)
+    for table in (of_steps, waits, clocks, late.select("rank", *names_of(EXCESS))):
         frame = frame.join(table, on="rank", how="left", maintain_order="left")
     was_read = pl.col("rank").is_in(list(read))
-    return frame.with_columns(
+    frame = frame.with_columns(
         pl.when(was_read).then(pl.col("steps").fill_null(0)).alias("steps"),
         (pl.col("span_ns") - pl.col("busy_ns")).alias("idle_ns"),
         pl.col("straggler").fill_null(value=False),
     )
-
-
-def _figures(facts: Facts) -> list[int | None]:
-    return [None if facts.reason else getattr(facts, name) for name in _FIGURES]
+    return conformed(frame, COLUMNS)
 
 
 def _status(facts: Facts) -> tuple[str, str | None]:
@@ -361,7 +471,7 @@ def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_collective(found: Matched) -> pl.DataFrame:
-    """Return one row per collective and message size of the matched ones, most waiting first."""
+    """Return the columns :data:`COLLECTIVES` of the matched ones, most waiting first."""
     keys = ["collective", "message_bytes", "group_size"]
     last = (
         found.each.filter("last")
@@ -371,19 +481,13 @@ def _by_collective(found: Matched) -> pl.DataFrame:
         .unique(keys, keep="first", maintain_order=True)
         .select(*keys, pl.col("rank").alias("last_rank"), "last_count")
     )
-    return (
-        found.each.group_by(keys)
-        .agg(
-            pl.col("occurrence").n_unique().cast(pl.Int64).alias("count"),
-            pl.col("time_ns").sum(),
-            pl.col("wait_ns").sum(),
-            pl.col("time_ns").min().alias("min_ns"),
-        )
-        .with_columns((pl.col("time_ns") - pl.col("wait_ns")).alias("transfer_ns"))
+    rows = (
+        aggregated(found.each, keys, COLLECTIVES)
         .join(bandwidths(found, keys), on=keys, how="left", nulls_equal=True)
         .join(last, on=keys, how="left", nulls_equal=True)
         .sort("wait_ns", *keys, descending=[True, False, False, False], nulls_last=True)
     )
+    return conformed(completed(rows, COLLECTIVES), COLLECTIVES)
 
 
 def _parts(
@@ -505,7 +609,7 @@ _Clocks: TypeAlias = Mapping[int, tuple[float, float]]
 def offsets(matched: Matched) -> pl.DataFrame:
     """Return how far each rank's clock is ahead, by the ends of the matched collectives.
 
-    Columns: ``rank``, ``clock_offset_ns`` and ``clock_uncertainty_ns``. Within a process group the
+    The columns are ``rank`` and :data:`_CLOCKS`. Within a process group the
     offset is the median over its collectives of the rank's end less the median end of the group's
     ranks; its uncertainty three standard errors of that median, by the median absolute deviation,
     and a microsecond for the resolution. Ranks that are in two groups carry offsets from one to the
@@ -532,7 +636,7 @@ def offsets(matched: Matched) -> pl.DataFrame:
         for connected in _connected(sorted(groups, key=len, reverse=True))
         for rank, (offset, unsure) in connected.items()
     ]
-    names = ("rank", "clock_offset_ns", "clock_uncertainty_ns")
+    names = ("rank", *names_of(_CLOCKS))
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row").sort("rank")
 
 

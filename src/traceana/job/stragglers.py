@@ -12,6 +12,77 @@ from typing import Final
 import polars as pl
 
 from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
+from traceana.table import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    PROBABILITY,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    aggregated,
+    completed,
+    conformed,
+)
+
+_RANK: Final = Column("rank", NUMBER, "the rank")
+EXCESS: Final = (
+    Column(
+        "excess_ns",
+        TIME,
+        "median over the steps of the rank's own time less that of the median rank",
+        pl.col("excess").median().round(),
+    ),
+    Column(
+        "excess_share",
+        SHARE,
+        "`excess_ns` over the median own time",
+        value=pl.when(pl.col("typical") > 0).then(pl.col("excess_ns") / pl.col("typical")),
+        title="own time vs median",
+        signed=True,
+    ),
+    Column(
+        "longest",
+        COUNT,
+        "steps in which the rank had the longest own time of all",
+        pl.col("is_longest").sum(),
+    ),
+    Column(
+        "p",
+        PROBABILITY,
+        "probability that one of the ranks has it as often by chance: the tail of the binomial "
+        "distribution with probability 1 / ranks, times the number of ranks",
+    ),
+    Column(
+        "straggler",
+        FLAG,
+        "whether `excess_share` is above the setting `straggler_share`, `p` below "
+        "`straggler_chance`, and there are several ranks",
+    ),
+)
+"""A rank's own time, without waits, against that of the median rank."""
+STRAGGLERS: Final = (
+    _RANK,
+    Column("own_ns", TIME, "mean own time over the steps", pl.col("own_ns").mean().round()),
+    *EXCESS[:3],
+    Column("steps", COUNT, "steps that are compared", pl.len()),
+    *EXCESS[3:],
+    Column(
+        "cause",
+        TEXT,
+        "the cause of a straggler, in words; null where nothing explains half of its excess",
+    ),
+)
+STEPS: Final = (
+    _RANK,
+    Column("step", NUMBER, "number of the step"),
+    Column("wall_ns", TIME, "wall time of the step"),
+    Column("wait_ns", TIME, "waits in matched collectives"),
+    Column("own_ns", TIME, "own time: `wall_ns` less the exposed part of the waits"),
+    Column("excess_ns", TIME, "own time less that of the median rank in the step"),
+    Column("excess_share", SHARE, "that over the own time of the median rank", signed=True),
+)
 
 
 def comparable(steps: pl.DataFrame) -> pl.DataFrame:
@@ -79,18 +150,7 @@ def arrivals(each: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
 def stragglers(own: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank, the longest own time first.
 
-    ``own_ns``
-        Mean over the steps.
-    ``excess_ns``, ``excess_share``
-        Median over the steps of the rank's own time less the median one of all ranks; its share of
-        the median own time.
-    ``longest``, ``steps``
-        In how many of the steps the rank had the longest own time of all.
-    ``p``
-        Probability that one of the ranks has it as often by chance: the tail of the binomial
-        distribution with probability 1 / ranks, times the number of ranks.
-    ``straggler``
-        Whether ``excess_share`` is above ``STRAGGLER_SHARE`` and ``p`` below ``STRAGGLER_CHANCE``.
+    The columns are :data:`STRAGGLERS`, without causes.
     """
     ranks = own["rank"].n_unique()
     middle = pl.col("own_ns").median().over("step")
@@ -99,13 +159,8 @@ def stragglers(own: pl.DataFrame) -> pl.DataFrame:
         (pl.col("own_ns") == pl.col("own_ns").max().over("step")).alias("is_longest"),
         middle.alias("middle"),
     )
-    rows = of_all.group_by("rank").agg(
-        pl.col("own_ns").mean().round().cast(pl.Int64),
-        pl.col("excess").median().round().cast(pl.Int64).alias("excess_ns"),
-        pl.col("middle").median().alias("typical"),
-        pl.col("is_longest").sum().cast(pl.Int64).alias("longest"),
-        pl.len().cast(pl.Int64).alias("steps"),
-    )
+    typical = of_all.group_by("rank").agg(pl.col("middle").median().alias("typical"))
+    rows = aggregated(of_all, ["rank"], STRAGGLERS).join(typical, on="rank")
     # scipy.stats takes three times as long to import.
     from scipy.special import bdtrc
 
@@ -113,27 +168,10 @@ def stragglers(own: pl.DataFrame) -> pl.DataFrame:
         min(1.0, ranks * float(bdtrc(longest - 1, steps, 1 / ranks)))
         for steps, longest in rows.select("steps", "longest").iter_rows()
     ]
-    return (
-        rows.with_columns(
-            pl.when(pl.col("typical") > 0)
-            .then(pl.col("excess_ns") / pl.col("typical"))
-            .alias("excess_share"),
-            pl.Series("p", chances, dtype=pl.Float64),
-        )
-        .with_columns(
-            (
-                (pl.col("excess_share") > STRAGGLER_SHARE)
-                & (pl.col("p") < STRAGGLER_CHANCE)
-                & (ranks > 1)
-            )
-            .fill_null(value=False)
-            .alias("straggler")
-        )
-        .select(
-            *("rank", "own_ns", "excess_ns", "excess_share", "longest", "steps", "p", "straggler")
-        )
-        .sort("excess_ns", "rank", descending=[True, False])
-    )
+    rows = completed(rows.with_columns(pl.Series("p", chances, dtype=pl.Float64)), STRAGGLERS)
+    slow = (pl.col("excess_share") > STRAGGLER_SHARE) & (pl.col("p") < STRAGGLER_CHANCE)
+    rows = rows.with_columns(straggler=(slow & (ranks > 1)).fill_null(value=False))
+    return conformed(rows, STRAGGLERS).sort("excess_ns", "rank", descending=[True, False])
 
 
 def steps_needed(ranks: int) -> int:
@@ -143,14 +181,14 @@ def steps_needed(ranks: int) -> int:
 
 
 def by_step(own: pl.DataFrame) -> pl.DataFrame:
-    """Return ``own`` with ``excess_ns`` and ``excess_share``: each rank's own time in a step less
-    that of the median rank in this step, and its share of the latter."""
+    """Return ``own``, the result of :func:`own_times`, in the columns :data:`STEPS`."""
     middle = pl.col("own_ns").median().over("step")
     excess = pl.col("own_ns") - middle
-    return own.with_columns(
-        excess.round().cast(pl.Int64).alias("excess_ns"),
+    rows = own.with_columns(
+        excess.round().alias("excess_ns"),
         pl.when(middle > 0).then(excess / middle).alias("excess_share"),
     )
+    return conformed(rows, STEPS)
 
 
 def heat(steps: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -10,7 +10,6 @@ import msgspec
 import polars as pl
 
 from traceana.report import display_names, numbers
-from traceana.report.columns import SIGNED
 from traceana.report.page import Table
 from traceana.report.text import plain
 from traceana.table import STEP, Column, Kind
@@ -120,7 +119,7 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
     write_total = write
     if scale is not None:
         write, write_total = scale.write, scale.write_total
-    if column.signed or column.name in SIGNED:
+    if column.signed:
         write, write_total = (partial(_signed, one) for one in (write, write_total))
     total = table.totals.get(column.name)
     return Cells(

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from traceana.report.columns import unit_of
 from traceana.report.page import Data, Page, Rows
 from traceana.report.text import plain
 from traceana.settings import SETTINGS
@@ -105,8 +104,8 @@ def _units(tables: Sequence[Rows]) -> dict[str, str]:
             frames = (value for value in details.values() if isinstance(value, pl.DataFrame))
             columns |= dict.fromkeys(name for frame in frames for name in frame.columns)
     declared = {column.name: column.unit for rows in tables for column in rows.columns}
-    units = {name: declared[name] if name in declared else unit_of(name) for name in columns}
-    return {column: unit for column, unit in units.items() if unit is not None}
+    units = {name: declared.get(name) for name in columns}
+    return {name: unit for name, unit in units.items() if unit is not None}
 
 
 def _safe(frame: pl.DataFrame, write: Callable[[str], str]) -> pl.DataFrame:

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from traceana.errors import UsageError
 from traceana.report.cells import DISPLAY_UNITS, value_text
-from traceana.report.columns import declared, kind_of
 from traceana.report.page import Page, Table
 from traceana.result import Result, column_named
-from traceana.table import Kind
+from traceana.table import Column, Kind
 
 ALL: Final = "all"
 _FILTER: Final = re.compile(
@@ -40,7 +39,7 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     name = column_named(frame, match["column"], titles, "filter by")
     how, value = match["how"], match["value"]
     kinds = {column.name: column.kind for column in result.columns}
-    kept = _compared(frame[name], kinds.get(name) or kind_of(name), how, value)
+    kept = _compared(frame[name], kinds.get(name, Kind.TEXT), how, value)
     rows = frame.filter(kept)
     # Totals other than sums, such as a union of intervals, stay those of all rows.
     totals = {
@@ -95,13 +94,13 @@ def with_columns(page: Page, names: Sequence[str]) -> Page:
     table = blocks[at]
     assert isinstance(table, Table)
     by_title = {one.title.lower(): one.name for one in reversed(table.columns)}
-    chosen = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
-    described = {column.name: column for column in (*page.data.rows.columns, *table.columns)}
-    bars = table.bars if table.bars in chosen else None
-    columns = tuple(described.get(name) or declared(name) for name in chosen)
+    wanted = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
+    declared = {column.name: column for column in (*page.data.rows.columns, *table.columns)}
+    bars = table.bars if table.bars in wanted else None
+    columns = tuple(declared.get(name) or Column(name) for name in wanted)
     blocks[at] = replace(table, columns=columns, bars=bars)
     rows, data = page.data.rows, page.data
-    known = [name for name in chosen if name in rows.frame.columns]
+    known = [name for name in wanted if name in rows.frame.columns]
     if known and data.whole is None:
         data = replace(data, rows=replace(rows, frame=rows.frame.select(known)))
     return replace(page, blocks=tuple(blocks), data=data)

@@ -16,53 +16,95 @@ import polars as pl
 from traceana.result import Result, ratio
 from traceana.study import Name
 from traceana.study.recorded_runs import Recorded, command, conditions, labels
-from traceana.study.study import Study
+from traceana.study.study import NETWORK, RUN, Study
+from traceana.table import (
+    BYTES,
+    COUNT,
+    FLAG,
+    LONG,
+    MEAN,
+    NUMBER,
+    SHARE,
+    STEP,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    DataType,
+    laid_out,
+    names_of,
+)
+from traceana.table import RATIO as SPEED_RATIO
 
-BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "framework": pl.String,
-    "version": pl.String,
-    "device_kind": pl.String,
-    "device_name": pl.String,
-    "batch": pl.Int64,
-    "status": pl.String,
-    "steps": pl.Int64,
-    "timed": pl.String,
-    "step_ns": pl.Int64,
-    "image_ns": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-    "images_per_s": pl.Float64,
-}
+_FRAMEWORK: Final = (
+    Column("framework", TEXT, "the framework"),
+    Column("version", TEXT, "its version"),
+)
+_DEVICE_KIND: Final = Column("device_kind", TEXT, "`CPU`, `GPU`")
+_DEVICE_NAME: Final = Column("device_name", LONG, "name of the device")
+_BATCH: Final = Column("batch", NUMBER, "images per step")
+_STATUS: Final = Column("status", LONG, "`ok`, else the reason for a missing time")
+_TIMED: Final = Column(
+    "timed",
+    TEXT,
+    "`without profiler`, `with profiler`; `kernels`: trials, whose steps are the time of their "
+    "kernels",
+)
+_STEP: Final = Column(
+    "step_ns",
+    TIME,
+    "median step; the mean where only the sum of the steps is right",
+    title="per step",
+    scale=STEP,
+)
+_SPEED: Final = Column("images_per_s", MEAN, "images per second")
+BATCH: Final = laid_out(
+    (
+        *(NETWORK, RUN, _BATCH),
+        Column("image_ns", TIME, "`step_ns` over `batch`, rounded", title="per image"),
+        Column("low_ns", TIME, "lower quartile of the steps, over `batch`", scale="quartiles"),
+        Column("high_ns", TIME, "upper quartile of the steps, over `batch`", scale="quartiles"),
+        *(_SPEED, _STEP),
+        Column("steps", COUNT, "number of steps"),
+        *(_TIMED, _STATUS, *_FRAMEWORK, _DEVICE_KIND, _DEVICE_NAME),
+    ),
+    hidden="framework version device_kind device_name",
+    dropped="timed step_ns steps",
+)
 """One row per run (:meth:`Recorded.row`), ``run`` being its series."""
 
 BATCHES: Final = tuple(2**power for power in range(10))
 """The batch sizes of the paper."""
 
-RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "batch": pl.Int64,
-    "device_kind": pl.String,
-    "run": pl.String,
-    "framework": pl.String,
-    "version": pl.String,
-    "status": pl.String,
-    "timed": pl.String,
-    "step_ns": pl.Int64,
-    "images_per_s": pl.Float64,
-    "reference": pl.String,
-    "relative_speed": pl.Float64,
-}
-"""One row per run. ``relative_speed`` is its images/s divided by those of ``reference``, the first
-run of the same network, batch and device; null if either is unknown."""
+RATIO: Final = laid_out(
+    (
+        *(NETWORK, _BATCH, _DEVICE_KIND, RUN),
+        Column(
+            "relative_speed",
+            SPEED_RATIO,
+            "its images/s divided by those of `reference`; null if either is unknown",
+        ),
+        *(_SPEED, _STEP, _TIMED, _STATUS),
+        Column(
+            "reference",
+            LONG,
+            "the run whose speed is 1: the first of the same network, batch and device",
+        ),
+        *_FRAMEWORK,
+    ),
+    hidden="framework version",
+    dropped="timed device_kind step_ns",
+)
+"""One row per run."""
 
 
 def batch_study(runs: Sequence[Recorded]) -> Study:
     """Return the time per image of ``runs`` by network, series and batch."""
     names = labels(runs, lambda run: (run.network, run.batch))
     rows = [run.row(name) for run, name in zip(runs, names, strict=True) if run.batch]
-    frame = pl.DataFrame(rows, schema=BATCH_SCHEMA).sort("network", "run", "batch", nulls_last=True)
+    frame = pl.DataFrame(rows, schema=_schema(BATCH)).sort(
+        "network", "run", "batch", nulls_last=True
+    )
     without = sum(1 for run in runs if not run.batch)
     notes = [f"runs without batch size, excluded: {without}"] if without else []
     notes += limits(frame)
@@ -72,7 +114,7 @@ def batch_study(runs: Sequence[Recorded]) -> Study:
         Name.BATCH,
         "Time per image by batch size",
         conditions(runs),
-        Result(frame, {}, tuple(notes)),
+        Result(frame, {}, tuple(notes), BATCH),
         missing=tuple(_missing_batches(frame)),
     )
 
@@ -118,7 +160,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
         for run, name in zip(runs, names, strict=True)
         if run.batch and run.network is not None
     ]
-    frame = pl.DataFrame(found, schema=RATIO_SCHEMA)
+    frame = pl.DataFrame(found, schema=_schema(RATIO))
     first = frame["run"].first() if frame.height else None
     # The same series is the reference of every network that has it.
     alike = ("network", "batch", "device_kind")
@@ -137,7 +179,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
         .with_columns(
             ratio(pl.col("images_per_s"), pl.col("_of_reference")).alias("relative_speed")
         )
-        .select(list(RATIO_SCHEMA))
+        .select(names_of(RATIO))
         .sort("network", "batch", "device_kind", maintain_order=True)
     )
     notes = ["speed: images/s, relative to the first run given"]
@@ -149,7 +191,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
         Name.RATIO,
         "Speed relative to the first framework, by network",
         conditions(runs),
-        Result(frame, {}, tuple(notes)),
+        Result(frame, {}, tuple(notes), RATIO),
         missing=tuple(_missing_frameworks(frame)),
     )
 
@@ -173,36 +215,55 @@ STRONG: Final = "strong"
 WEAK: Final = "weak"
 FLOAT32: Final = 4
 SERIES: Final = ("network", "run", "scaling", "batch")
-SCALING_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "framework": pl.String,
-    "version": pl.String,
-    "device_name": pl.String,
-    "scaling": pl.String,
-    "batch": pl.Int64,
-    "devices": pl.Int64,
-    "status": pl.String,
-    "timed": pl.String,
-    "step_ns": pl.Int64,
-    "images_per_s": pl.Float64,
-    "speedup": pl.Float64,
-    "efficiency": pl.Float64,
-    "communication_ns": pl.Int64,
-    "communication_share": pl.Float64,
-    "exposed_ns": pl.Int64,
-    "exposed_share": pl.Float64,
-    "reduced_bytes": pl.Int64,
-    "parameter_bytes": pl.Int64,
-    "of_parameters": pl.Float64,
-}
-"""One row per run and series. ``scaling`` is ``strong`` (``batch`` is the global batch size, the
-same in the whole series) or ``weak`` (``batch`` is the batch size per device).
-
-``speedup`` is images/s divided by those of one device in the series, ``efficiency`` is ``speedup``
-divided by ``devices``. ``communication_ns`` to ``reduced_bytes`` are those of
-:class:`Communication`. ``parameter_bytes`` is the size of the parameters in float32, which the
-workloads use; ``of_parameters`` is ``reduced_bytes`` divided by it."""
+_SCALING: Final = Column(
+    "scaling",
+    TEXT,
+    "`strong`: `batch` is the global batch size, the same in the whole series; `weak`: `batch` is "
+    "the batch size per device",
+)
+_ALL_STEPS: Final = "mean over the ranks and measured steps of the trace"
+SCALING: Final = laid_out(
+    (
+        *(NETWORK, RUN, _SCALING, _BATCH),
+        Column("devices", COUNT, "number of devices"),
+        _STEP,
+        Column("linear_ns", TIME, "the step in the fitted model O(N-1)"),
+        Column("logarithmic_ns", TIME, "the step in the fitted model O(log N)"),
+        _SPEED,
+        Column(
+            "speedup",
+            SPEED_RATIO,
+            "images/s divided by those of one device in the series",
+        ),
+        Column("efficiency", SHARE, "`speedup` divided by `devices`"),
+        Column("communication_share", SHARE, "`communication_ns` over the step in the trace"),
+        Column("exposed_share", SHARE, "`exposed_ns` over the step in the trace"),
+        Column(
+            "reduced_bytes",
+            BYTES,
+            "input bytes of a rank's reductions, per step; null if the trace does not record all",
+        ),
+        Column("of_parameters", SHARE, "`reduced_bytes` divided by `parameter_bytes`"),
+        _STATUS,
+        *(*_FRAMEWORK, _DEVICE_NAME, _TIMED),
+        Column(
+            "communication_ns",
+            TIME,
+            "the union of a rank's collectives in a step, waiting for other ranks included: "
+            f"{_ALL_STEPS}",
+        ),
+        Column(
+            "exposed_ns",
+            TIME,
+            f"the part of it that is not overlapped with compute: {_ALL_STEPS}",
+            zeros=True,
+        ),
+        Column("parameter_bytes", BYTES, "size of the parameters in float32"),
+    ),
+    hidden="framework version device_name timed communication_ns exposed_ns parameter_bytes",
+    dropped="images_per_s exposed_share efficiency scaling linear_ns logarithmic_ns",
+)
+"""One row per run and series."""
 Gathering = Literal["O(N-1)", "O(log N)"]
 GATHERINGS: Final[tuple[Gathering, ...]] = ("O(N-1)", "O(log N)")
 FEWEST_COUNTS: Final = 3
@@ -210,21 +271,16 @@ FEWEST_COUNTS: Final = 3
 Floats = npt.NDArray[np.float64]
 FITTED: Final = dict(zip(GATHERINGS, ("linear_ns", "logarithmic_ns"), strict=True))
 """The columns of the models' times."""
-MODELS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "scaling": pl.String,
-    "batch": pl.Int64,
-    "model": pl.String,
-    "compute_ns": pl.Int64,
-    "gather_ns": pl.Int64,
-    "residual_ns": pl.Int64,
-    "residual_share": pl.Float64,
-    "fits_better": pl.Boolean,
-}
-"""One row per series and model. ``compute_ns`` is the step time on one device without gathering,
-``gather_ns`` the factor of N - 1 or log₂ N. ``residual_ns`` is the root mean square of the
-residuals, ``residual_share`` is ``residual_ns`` divided by the mean step time."""
+FITTED_MODELS: Final = (
+    *(NETWORK, RUN, _SCALING, _BATCH),
+    Column("model", TEXT, "`O(N-1)`, `O(log N)`"),
+    Column("compute_ns", TIME, "step time on one device without gathering"),
+    Column("gather_ns", TIME, "the factor of N - 1 or log₂ N"),
+    Column("residual_ns", TIME, "root mean square of the residuals"),
+    Column("residual_share", SHARE, "`residual_ns` divided by the mean step time"),
+    Column("fits_better", FLAG, "whether it has the smaller residual of both models"),
+)
+"""One row per series and model."""
 
 
 def scaling_study(
@@ -255,8 +311,8 @@ def scaling_study(
         Name.SCALING,
         "Speedup by number of devices",
         conditions(runs),
-        Result(frame, {}, tuple(notes)),
-        {MODELS: Result(models)} if models.height else {},
+        Result(frame, {}, tuple(notes), SCALING),
+        {MODELS: Result(models, columns=FITTED_MODELS)} if models.height else {},
         tuple(refusals),
     )
 
@@ -264,7 +320,7 @@ def scaling_study(
 def in_series(
     runs: Sequence[Recorded], names: Sequence[str], communications: Sequence[Communication | None]
 ) -> pl.DataFrame:
-    """Return one row per run and series (:data:`SCALING_SCHEMA`), for runs with a batch.
+    """Return one row per run and series (:data:`SCALING`), for runs with a batch.
 
     A run could be in a strong-scaling and a weak-scaling series. The series with more device counts
     is used, with all of its runs; of equal ones the strong-scaling series.
@@ -293,11 +349,11 @@ def in_series(
     one = pl.col("images_per_s").filter(pl.col("devices") == 1).mean().over(SERIES)
     speedup = pl.col("images_per_s") / one
     return (
-        pl.DataFrame(rows, schema={**SCALING_SCHEMA, "_folder": pl.String})
+        pl.DataFrame(rows, schema={**_schema(SCALING), "_folder": pl.String})
         .with_columns(length.alias("_length"))
         .with_columns(longest.alias("_longest"))
         .filter(pl.col("_longest").any().over(SERIES))
-        .select(list(SCALING_SCHEMA))
+        .select(names_of(SCALING))
         .with_columns(speedup.alias("speedup"), (speedup / pl.col("devices")).alias("efficiency"))
         .sort(*SERIES, "devices", nulls_last=True, maintain_order=True)
     )
@@ -433,4 +489,12 @@ def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[s
             }
             for fit in found
         ]
-    return pl.concat(parts or [unknown]), pl.DataFrame(rows, schema=MODELS_SCHEMA), refusals
+    return (
+        pl.concat(parts or [unknown]),
+        pl.DataFrame(rows, schema=_schema(FITTED_MODELS)),
+        refusals,
+    )
+
+
+def _schema(columns: Columns) -> dict[str, DataType]:
+    return {column.name: column.dtype for column in columns}

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from traceana.result import Result
 from traceana.study import Name
+from traceana.table import LONG, TEXT, Column, Columns, conformed
 
 PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
 # Quantities are stored as printed: number, space, unit.
@@ -24,6 +25,20 @@ _UNITS: Final[Mapping[str, Mapping[str, int]]] = {
     "bytes_per_s": {"MB/s": 10**6, "GB/s": 10**9},
 }
 _COLUMNS: Final = {"time": "time_ns"}
+
+
+NETWORK: Final = Column("network", TEXT, "the network; null if it is not known")
+RUN: Final = Column(
+    "run",
+    LONG,
+    "name that identifies a run: framework, device, and the options in which the runs differ",
+)
+SOURCE: Final = Column(
+    "source",
+    LONG,
+    "with `--published`: table or figure of the paper with the values of the row, null for runs",
+    shown=False,
+)
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -47,11 +62,14 @@ def with_published(study: Study) -> Study:
     ``source`` is null for the runs, otherwise the table or figure. The notes have the conditions
     and findings of the paper.
     """
-    own = study.result.frame.with_columns(pl.lit(None, pl.String).alias("source"))
-    printed = rows(study.name, own.schema)
+    columns = (*study.result.columns, SOURCE)
+    own, printed = conformed(study.result.frame, columns), rows(study.name, columns)
     sentences = [sentence for one in exhibits(study.name) for sentence in one.sentences]
     result = replace(
-        study.result, _frame=pl.concat([own, printed]), notes=(*study.result.notes, *sentences)
+        study.result,
+        _frame=pl.concat([own, printed]),
+        notes=(*study.result.notes, *sentences),
+        columns=columns,
     )
     return replace(study, result=result)
 
@@ -96,13 +114,13 @@ def exhibits(study: str | None = None) -> tuple[Exhibit, ...]:
     return tuple(one for one in found if study in (None, one.study))
 
 
-def rows(study: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """Return the published values of ``study`` as rows of ``schema``; null where not published.
+def rows(study: str, columns: Columns) -> pl.DataFrame:
+    """Return the published values of ``study`` in ``columns``; null where not published.
 
     ``source`` is the table or figure.
     """
     found = [{**row, "source": one.source} for one in exhibits(study) for row in one.rows]
-    return pl.DataFrame(found, schema=dict(schema))
+    return pl.DataFrame(found, schema={column.name: column.dtype for column in columns})
 
 
 def _read(paper: str) -> list[Exhibit]:

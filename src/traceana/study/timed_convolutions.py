@@ -19,9 +19,26 @@ from traceana.flops.timed_algorithms import AlgorithmStudy
 from traceana.result import Result
 from traceana.study import Name
 from traceana.study.recorded_runs import Traced, conditions, labels
-from traceana.study.study import Study
-from traceana.study.trace_tables import conformed, of_basis
-from traceana.study.trials import Trials, as_runs, by_algorithm, kernel_times, switches
+from traceana.study.study import NETWORK, RUN, Study
+from traceana.study.trace_tables import of_basis
+from traceana.study.trials import SWITCHES, Trials, as_runs, by_algorithm, kernel_times, switches
+from traceana.table import (
+    BYTES,
+    COUNT,
+    FLOPS,
+    KERNEL,
+    LONG,
+    NUMBER,
+    OF_FLOPS,
+    PART,
+    PARTS,
+    PATH,
+    TEXT,
+    TIME,
+    Column,
+    conformed,
+    laid_out,
+)
 from traceana.timeline.steps import measured_steps, select
 from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 
@@ -30,52 +47,79 @@ DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
 """In display order; unknown directions come last."""
 _MEASURE: Final = "python -m workloads.algorithms --network alexnet --batch 1,2,4,8,16 --out FILE"
 
-BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "direction": pl.String,
-    "batch": pl.Int64,
-    "algorithm": pl.String,
-    "family": pl.String,
-    "layers": pl.Int64,
-    "of_layers": pl.Int64,
-    "time_ns": pl.Int64,
-    "fastest_ns": pl.Int64,
-    "common_layers": pl.Int64,
-    "common_ns": pl.Int64,
-    "workspace_bytes": pl.Int64,
-    "calls": pl.Float64,
-    "trials": pl.Int64,
-    "of_trials": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-}
-"""One row per source (``run``), direction, batch and algorithm. Timed algorithms have the figures
-of :func:`traceana.study.timed_convolutions.by_batch`, with rounded medians. Recorded runs have
-``time_ns`` and ``calls`` of the chosen convolution kernels, per step, or per capture without
-steps. Trials have the median of these per trial, with its 95 % interval (``low_ns``, ``high_ns``;
-null for fewer than six), of the ``trials`` that ran the algorithm, of ``of_trials``. The other
-columns are null."""
-BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "batch": pl.Int64,
-    "position": pl.Int64,
-    "layer": pl.String,
-    "direction": pl.String,
-    "algorithm": pl.String,
-    "name": pl.String,
-    "time_ns": pl.Int64,
-    "executed_flops": pl.Int64,
-    "direct_flops": pl.Int64,
-    "workspace_bytes": pl.Int64,
-    "status": pl.String,
-}
-"""One row per source, batch, layer, direction and algorithm. ``executed_flops`` are the FLOPs that
-the algorithm executes, ``direct_flops`` those of a direct convolution; a multiply-accumulate is 2
-FLOPs. ``status`` is ``ok``, or the reason for a missing time. Rows of recorded runs are layers with
-convolutions, means over the measured steps; their ``direction`` is ``forward`` or ``backward``,
-because one call may compute both gradients."""
+_DIRECTION: Final = Column(
+    "direction",
+    PART,
+    "`fprop`, `dgrad`, `wgrad`; of recorded runs `forward`, `backward`, because one call may "
+    "compute both gradients",
+    title="pass",
+)
+_BATCH: Final = Column("batch", NUMBER, "images per step")
+_ALGORITHM: Final = Column("algorithm", PARTS, "the algorithm")
+BY_BATCH: Final = laid_out(
+    (
+        *(NETWORK, RUN, _DIRECTION, _BATCH, _ALGORITHM),
+        Column(
+            "time_ns",
+            TIME,
+            "sum of its fastest medians over the layers that it ran on; of recorded runs the time "
+            "of the chosen convolution kernels, per step, or per capture without steps; of trials "
+            "(`--sweep-from`) the median per trial",
+        ),
+        Column(
+            "low_ns",
+            TIME,
+            "of trials: lower bound of the 95 % interval of the median; null below six trials",
+            scale="interval",
+        ),
+        Column("high_ns", TIME, "of trials: upper bound of that interval", scale="interval"),
+        Column("fastest_ns", TIME, "the fastest of any algorithm on the same layers"),
+        Column(
+            "workspace_bytes",
+            BYTES,
+            "the largest workspace of the layers that it ran on, which can share one",
+        ),
+        Column("layers", COUNT, "number of layers that it ran on"),
+        Column("of_layers", COUNT, "number of layers"),
+        Column("trials", COUNT, "number of trials that ran it"),
+        Column("of_trials", COUNT, "number of trials"),
+        Column("calls", COUNT, "of recorded runs: calls; of trials: their mean", type=pl.Float64),
+        Column("family", TEXT, "family of the algorithm"),
+        Column(
+            "common_layers",
+            COUNT,
+            "number of layers on which all algorithms of the direction and batch ran",
+        ),
+        Column("common_ns", TIME, "sum of its fastest medians over these layers"),
+    ),
+    hidden="family common_layers common_ns",
+    dropped="calls fastest_ns",
+)
+"""One row per source (``run``), direction, batch and algorithm."""
+BY_LAYER: Final = laid_out(
+    (
+        *(NETWORK, RUN, _BATCH),
+        Column("layer", PATH, "the layer; of recorded runs one with convolutions"),
+        *(_DIRECTION, _ALGORITHM),
+        Column(
+            "time_ns", TIME, "fastest median; of recorded runs the mean over the measured steps"
+        ),
+        Column(
+            "executed_flops",
+            FLOPS,
+            "FLOPs that the algorithm executes, a multiply-accumulate being two",
+            scale=OF_FLOPS,
+        ),
+        Column("direct_flops", FLOPS, "FLOPs of a direct convolution", scale=OF_FLOPS),
+        Column("workspace_bytes", BYTES, "its workspace"),
+        Column("status", LONG, "`ok`, else the reason for a missing time"),
+        Column("position", NUMBER, "position of the layer, from 0"),
+        Column("name", KERNEL, "the library's name of the algorithm"),
+    ),
+    hidden="position name",
+    dropped="workspace_bytes direct_flops",
+)
+"""One row per source, batch, layer, direction and algorithm."""
 _CONVOLVES: Final = "(?i)conv"
 
 
@@ -107,7 +151,7 @@ def convolution_study(
     order: tuple[str | pl.Expr, ...]
     if name is Name.ALGORITHMS:
         title = "Time and workspace of convolution algorithms by batch size"
-        frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
+        columns, frames = BY_BATCH, [conformed(pl.DataFrame(), BY_BATCH).clear()]
         for study, source in zip(measured, sources, strict=True):
             table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
             rounded = table.with_columns(pl.col("time_ns", "fastest_ns", "common_ns").round())
@@ -120,7 +164,7 @@ def convolution_study(
         order = ("network", "run", direction_order(), "batch", "time_ns")
     else:
         title = "Time and FLOPs of convolution algorithms by layer"
-        frames = [pl.DataFrame(schema=BY_LAYER_SCHEMA)]
+        columns, frames = BY_LAYER, [conformed(pl.DataFrame(), BY_LAYER).clear()]
         frames += [
             _timed_by_layer(one, source) for one, source in zip(measured, sources, strict=True)
         ]
@@ -154,7 +198,7 @@ def convolution_study(
         name,
         title,
         (*dict.fromkeys(lines), *conditions(runs, timed=False)),
-        Result(frame, {}, tuple(notes)),
+        Result(frame, {}, tuple(notes), columns),
         missing=(missing,) if missing else (),
     )
 
@@ -179,14 +223,14 @@ def trials_study(trials: Trials) -> Study:
         Name.ALGORITHMS,
         "Time of convolution algorithms by batch size",
         conditions(as_runs(trials, times)),
-        Result(conformed(frame, BY_BATCH_SCHEMA), {}, tuple(said)),
-        sections={"switches": Result(switches(times), {}, ())},
+        Result(conformed(frame, BY_BATCH), {}, tuple(said), BY_BATCH),
+        sections={"switches": Result(switches(times), columns=SWITCHES)},
     )
 
 
 def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
     of_run = pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run")
-    return conformed(frame.with_columns(of_run), BY_BATCH_SCHEMA)
+    return conformed(frame.with_columns(of_run), BY_BATCH)
 
 
 def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
@@ -194,7 +238,7 @@ def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
     batches = table["batch"].unique(maintain_order=True).to_list()
     fastest = pl.concat([table.head(0), *(by_layer(table, batch) for batch in batches)])
     ok = pl.col("status") == "ok"
-    return fastest.select(
+    rows = fastest.select(
         pl.lit(study.network).alias("network"),
         pl.lit(name).alias("run"),
         "batch",
@@ -211,7 +255,8 @@ def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
         .then(pl.lit("ok"))
         .otherwise(pl.format("{}: {}", pl.col("status").str.replace_all("_", " "), "reason"))
         .alias("status"),
-    ).cast(dict(BY_LAYER_SCHEMA))  # type: ignore[arg-type]
+    )
+    return conformed(rows, BY_LAYER)
 
 
 def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame]:
@@ -258,7 +303,7 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
                     pl.lit("ok").alias("status"),
                 )
             )
-            found.append(conformed(rows, BY_LAYER_SCHEMA))
+            found.append(conformed(rows, BY_LAYER))
     return found
 
 

@@ -6,77 +6,84 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import polars as pl
+from msgspec.structs import replace
 
+from traceana.analyze.layers import DIRECTIONS
+from traceana.comparison import run_columns
+from traceana.comparison.columns import WORK
 from traceana.comparison.compared_run import OTHER, Run
 from traceana.comparison.run_tables import Table, epilogues, layer_table, sgemms, transfers
 from traceana.result import Result
 from traceana.study import Name
 from traceana.study.recorded_runs import Traced, conditions, labels, on_a_gpu, to_record
-from traceana.study.study import Study
+from traceana.study.study import NETWORK, RUN, Study
+from traceana.table import (
+    COUNT,
+    LIBRARY,
+    ONE_CALL,
+    SHARE,
+    TEXT,
+    TIME,
+    Column,
+    Columns,
+    conformed,
+    laid_out,
+)
 
 PER_STEP: Final = "step"
 PER_RECORDING: Final = "recording"
 _HAVE_COLUMNS: Final = frozenset({"network"})
 
-FRAMEWORKS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "item": pl.Int64,
-    "layer": pl.String,
-    "type": pl.String,
-    "role": pl.String,
-    "path": pl.String,
-    "confidence": pl.Float64,
-    "calls": pl.Float64,
-    "forward_ns": pl.Int64,
-    "backward_ns": pl.Int64,
-    "optimizer_ns": pl.Int64,
-    "other_ns": pl.Int64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "to_first": pl.Float64,
-    "per": pl.String,
-}
+_PER: Final = Column(
+    "per", TEXT, "`step`: means over the measured steps; `recording`: sums", shown=False
+)
+_CALLS: Final = Column("calls", COUNT, "number of calls", type=pl.Float64)
+_TIME: Final = Column("time_ns", TIME, "summed durations")
+_SHARE: Final = Column("share", SHARE, "of all work of the run")
+_LAYERS: Final = {column.name: column for column in run_columns.LAYERS}
+FRAMEWORKS: Final = laid_out(
+    (
+        *(NETWORK, *run_columns.LAYER[:2], RUN),
+        *(_LAYERS[name] for name in DIRECTIONS),
+        *(_TIME, run_columns.ITEM, *run_columns.LAYER[2:]),
+        *(_CALLS, _SHARE, run_columns.TO_FIRST, _PER),
+    ),
+    hidden="item role path confidence calls share to_first per",
+    dropped="type other_ns optimizer_ns",
+)
 """One row per run and layer, as in :func:`traceana.comparison.run_tables.layer_table`."""
-EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "operation": pl.String,
-    "direction": pl.String,
-    "library": pl.String,
-    "how": pl.String,
-    "calls": pl.Float64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "to_first": pl.Float64,
-    "per": pl.String,
-}
+_OPERATION, _DIRECTION, _HOW, _LIBRARY = run_columns.EPILOGUE
+EPILOGUES: Final = laid_out(
+    (
+        *(NETWORK, _OPERATION, _DIRECTION, RUN),
+        *(_TIME, _LIBRARY, _HOW, _CALLS),
+        *(_SHARE, run_columns.TO_FIRST, _PER),
+    ),
+    hidden="share to_first per",
+)
 """The columns of :func:`traceana.comparison.run_tables.epilogues`, without the other work."""
-SGEMM_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "gemm": pl.String,
-    "form": pl.String,
-    "library": pl.String,
-    "calls": pl.Float64,
-    "time_ns": pl.Int64,
-    "mean_ns": pl.Int64,
-    "per": pl.String,
-}
-"""One row per run, tile with layout, and form; ``library`` lists the libraries of the kernels,
-``mean_ns`` is the time of one call, rounded down."""
-TRANSFERS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "direction": pl.String,
-    "host_memory": pl.String,
-    "count": pl.Float64,
-    "bytes": pl.Int64,
-    "bytes_per_s": pl.Float64,
-    "time_ns": pl.Int64,
-    "to_first": pl.Float64,
-    "per": pl.String,
-}
+_GEMM, _FORM = WORK["gemm"][:2]
+SGEMM: Final = laid_out(
+    (
+        *(NETWORK, _GEMM, _FORM, RUN, _TIME, _CALLS),
+        Column("mean_ns", TIME, "time of one call, rounded down", scale=ONE_CALL),
+        Column("library", LIBRARY, "libraries of the kernels, comma-separated"),
+        _PER,
+    ),
+    hidden="per",
+    dropped="mean_ns library",
+)
+"""One row per run, tile with layout, and form."""
+_COPIES: Final = {column.name: column for column in run_columns.COPIES}
+TRANSFERS: Final = laid_out(
+    (
+        *(NETWORK, WORK["transfer"][0], RUN),
+        replace(_COPIES["count"], type=pl.Float64),
+        *(_COPIES[name] for name in ("bytes", "bytes_per_s", "time_ns")),
+        *(WORK["transfer"][1], run_columns.TO_FIRST, _PER),
+    ),
+    hidden="to_first per",
+)
 """The columns of :func:`traceana.comparison.run_tables.transfers`."""
 
 
@@ -86,7 +93,7 @@ _STUDIES: Final[
         tuple[
             str,
             Callable[[Sequence[Run]], Table],
-            Mapping[str, pl.DataType | type[pl.DataType]],
+            Columns,
             Callable[[Sequence[Traced]], tuple[str, ...]],
         ],
     ]
@@ -94,25 +101,25 @@ _STUDIES: Final[
     Name.FRAMEWORKS: (
         "Time of one training step by layer",
         layer_table,
-        FRAMEWORKS_SCHEMA,
+        FRAMEWORKS,
         to_record,
     ),
     Name.EPILOGUES: (
         "Time of bias additions and activations, by library",
         epilogues,
-        EPILOGUES_SCHEMA,
+        EPILOGUES,
         lambda traced: to_record(traced, "--epilogue separate"),
     ),
     Name.SGEMM: (
         "Single-precision GEMMs by kernel",
         sgemms,
-        SGEMM_SCHEMA,
+        SGEMM,
         lambda traced: on_a_gpu(traced, "CPU operators have no precision"),
     ),
     Name.TRANSFERS: (
         "Transfers by direction",
         transfers,
-        TRANSFERS_SCHEMA,
+        TRANSFERS,
         lambda traced: on_a_gpu(traced, "no device copies on a CPU"),
     ),
 }
@@ -126,12 +133,12 @@ def traced_study(name: Name, traced: Sequence[Traced]) -> Study:
     over the measured steps) if all runs of the network have steps, else ``recording`` (sums). The
     prefix ``step_`` of columns is removed.
     """
-    title, table_of, schema, missing = _STUDIES[name]
+    title, table_of, columns, missing = _STUDIES[name]
     names = labels([one.run for one in traced], lambda run: run.network, _HAVE_COLUMNS)
     by_network: dict[str | None, list[Run]] = {}
     for one, label in zip(traced, names, strict=True):
         by_network.setdefault(one.run.network, []).append(Run(label, one.trace, one.model))
-    frames, notes, per = [pl.DataFrame(schema=dict(schema))], [], set()
+    frames, notes, per = [conformed(pl.DataFrame(), columns).clear()], [], set()
     for network, runs in by_network.items():
         table = table_of(runs)
         frame = of_basis(table).with_columns(pl.lit(network, pl.String).alias("network"))
@@ -145,7 +152,7 @@ def traced_study(name: Name, traced: Sequence[Traced]) -> Study:
             frame = frame.group_by(
                 "network", "run", "gemm", "form", "per", maintain_order=True
             ).agg(libraries.replace("", None), calls, time, mean.alias("mean_ns"))
-        frames.append(conformed(frame, schema))
+        frames.append(conformed(frame, columns))
         notes += [note for note in table.notes if note not in notes]
     if per == {PER_STEP}:
         notes.insert(0, "means over the measured steps")
@@ -153,18 +160,8 @@ def traced_study(name: Name, traced: Sequence[Traced]) -> Study:
         name,
         title,
         conditions([one.run for one in traced], timed=False),
-        Result(pl.concat(frames), {}, tuple(notes)),
+        Result(pl.concat(frames), {}, tuple(notes), columns),
         missing=missing(traced),
-    )
-
-
-def conformed(
-    frame: pl.DataFrame, schema: Mapping[str, pl.DataType | type[pl.DataType]]
-) -> pl.DataFrame:
-    """Return the columns of ``schema`` in its types; columns that ``frame`` lacks are null."""
-    return frame.select(
-        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)
-        for name, kind in schema.items()
     )
 
 

@@ -16,10 +16,18 @@ from traceana.files import as_unicode
 from traceana.readers.source import silent
 from traceana.settings import CONFIDENCE_LEVEL
 from traceana.study.recorded_runs import KERNELS, Recorded
+from traceana.table import COUNT, LONG, PARTS, Column, conformed
 from traceana.timeline.work import work
 from traceana.trace import Trace
 from traceana.trace.merge import merge
 
+SWITCHES: Final = (
+    Column("run", LONG, "the series of trials"),
+    Column("batch_before", COUNT, "batch size before the change"),
+    Column("algorithm_before", PARTS, "algorithm with most time at that batch size"),
+    Column("batch_after", COUNT, "the next batch size"),
+    Column("algorithm_after", PARTS, "algorithm with most time at that batch size"),
+)
 _FIELD: Final = re.compile(r"\{(\w*)\}")
 _NUMBERS: Final = ("batch", "trial")
 _TEXT: Final = "[^_/]+"
@@ -216,8 +224,7 @@ def by_algorithm(times: pl.DataFrame) -> pl.DataFrame:
 def switches(times: pl.DataFrame) -> pl.DataFrame:
     """Return where the algorithm with most time changes from one batch size to the next.
 
-    Columns: ``run`` (the series), ``batch_before``, ``algorithm_before``, ``batch_after``,
-    ``algorithm_after``.
+    The columns are :data:`SWITCHES`.
     """
     most = (
         times.filter(pl.col("algorithm").is_not_null())
@@ -227,16 +234,9 @@ def switches(times: pl.DataFrame) -> pl.DataFrame:
         .unique(["series", "batch"], keep="first", maintain_order=True)
     )
     before = pl.col("batch", "algorithm").shift().over("series").name.suffix("_before")
-    return (
-        most.with_columns(before)
-        .filter(pl.col("algorithm") != pl.col("algorithm_before"))
-        .select(
-            pl.col("series").alias("run"),
-            *("batch_before", "algorithm_before"),
-            pl.col("batch").alias("batch_after"),
-            pl.col("algorithm").alias("algorithm_after"),
-        )
-    )
+    after = {"series": "run", "batch": "batch_after", "algorithm": "algorithm_after"}
+    changed = pl.col("algorithm") != pl.col("algorithm_before")
+    return conformed(most.with_columns(before).filter(changed).rename(after), SWITCHES)
 
 
 def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:

@@ -192,7 +192,9 @@ def test_frameworks(make: Make) -> None:
 def test_both_passes_are_drawn_to_one_scale(make: Make) -> None:
     study = traced_study(Name.FRAMEWORKS, pair(make))
     longer = study.result.frame.with_columns(pl.col("backward_ns") * 10_000)
-    both = drawn(Study(study.name, study.title, (), type(study.result)(longer, {}, ())))
+    both = drawn(
+        Study(study.name, study.title, (), type(study.result)(longer, {}, (), study.result.columns))
+    )
     shown = [specification(panel)["layer"][0]["encoding"]["x"] for panel in both]
     assert [one["title"] for one in shown] == [["time (ms)"], ["time (ms)"]]
     assert shown[0]["scale"]["domainMax"] == shown[1]["scale"]["domainMax"]
@@ -205,7 +207,9 @@ def test_rows_of_one_run_alone_stand_where_they_belong(make: Make) -> None:
     frame = study.result.frame.with_columns(
         pl.when(~missing).then("forward_ns").alias("forward_ns")
     )
-    forward, _ = drawn(Study(study.name, study.title, (), type(study.result)(frame, {}, ())))
+    forward, _ = drawn(
+        Study(study.name, study.title, (), type(study.result)(frame, {}, (), study.result.columns))
+    )
     rows = dict.fromkeys(marks_of(forward, "bar")["y"])
     assert list(rows) == ["features.0", "features.1", "features.2", "classifier"]
 
@@ -221,7 +225,7 @@ def test_too_many_layers_are_cut_with_a_remark(make: Make) -> None:
         for n in range(50)
     ]
     frame = pl.concat([one.cast(study.result.frame.schema) for one in many])
-    result = type(study.result)(frame, {}, ())
+    result = type(study.result)(frame, {}, (), study.result.columns)
     forward, _ = drawn(Study(study.name, study.title, (), result), "30 of 50 rows, by time")
     assert [row for _, row in bars_of(forward)] == [f"layer {n:02}" for n in range(20, 50)]
 
@@ -318,4 +322,6 @@ def test_a_study_without_values_has_no_picture(make: Make) -> None:
     empty = study.result.frame.with_columns(
         relative_speed=pl.lit(None, pl.Float64), status=pl.lit("ok")
     )
-    assert not picture_of(Study(study.name, "", (), type(study.result)(empty, {}, ())))
+    assert not picture_of(
+        Study(study.name, "", (), type(study.result)(empty, {}, (), study.result.columns))
+    )

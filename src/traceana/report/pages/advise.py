@@ -12,18 +12,25 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.advise import advise as analysis
+from traceana.advise.columns import BY_NAME, EVIDENCE, FINDINGS, FRAMEWORKS
 from traceana.files import STANDARD_INPUT
 from traceana.report import numbers
 from traceana.report.cells import value_text
-from traceana.report.columns import kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
-from traceana.report.pages.single_table import columns_of, named, notes_of, source_of, table_result
+from traceana.report.pages.single_table import (
+    named,
+    notes_of,
+    ranked,
+    source_of,
+    table_result,
+    with_values,
+)
 from traceana.report.result import CommandResult
 from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
 from traceana.runs import batches_beside
 from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
-from traceana.table import Kind
+from traceana.table import Kind, laid_out, names_of
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -33,38 +40,8 @@ if TYPE_CHECKING:
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
-FRAMEWORKS: Final[dict[str, str]] = {
-    "pytorch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-    "native": "change",
-}
-"""The columns with the change for each framework, and for programs without one."""
-
-SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "rule": pl.String,
-    "title": pl.String,
-    "kind": pl.String,
-    "saving_ns": pl.Int64,
-    "saving_share": pl.Float64,
-    "saving_low_ns": pl.Int64,
-    "saving_high_ns": pl.Int64,
-    "scenario": pl.String,
-    "estimate_ns": pl.Int64,
-    "finding": pl.String,
-    "estimate": pl.String,
-    "caveat": pl.String,
-    **dict.fromkeys(FRAMEWORKS, pl.String),
-}
 EVIDENCE_ROWS: Final = 12
 _ADDED: Final = ("time_ns", "step_ns", "exposed_ns")
-_DROPPED: Final = (
-    *("workspace_bytes", "mean_bytes", "link", "peak_bytes_per_s", "step_ns"),
-    *("alternative_flops", "flops", "multiprocessors", "precision", "longest"),
-    *("peak_share", "large_bytes_per_s", "category", "executed_flops", "operator", "blocking"),
-    *("synchronous", "algorithm", "count"),
-)
-"""What evidence leaves out first on a narrow terminal; HTML and JSON have it."""
 """Columns of evidence with a total."""
 
 SECTIONS: Final[Mapping[str, str]] = {
@@ -123,7 +100,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
                 *notes,
             )
         advice = replace(advice, findings=found, notes=notes)
-    frame, _ = finding_rows(advice.findings, trace)
+    frame = finding_rows(advice.findings, trace).frame
     make = partial(_page, trace, advice, rule is not None)
     folded = "" if rule else "Evidence"
 
@@ -134,20 +111,24 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
         items = tuple(by_title[one.title] for one in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
 
-    return CommandResult.of(Result(frame, {}, advice.notes), make, complete=complete)
+    result = Result(frame, {}, advice.notes, FINDINGS)
+    return CommandResult.of(result, make, complete=complete)
 
 
 def rules_listed() -> CommandResult:
-    """Return one row per rule, with the columns of :data:`SCHEMA` that need no trace."""
+    """Return one row per rule, with the columns of findings that need no trace."""
     from traceana.advise import RULES
 
     rows = [
         (one.id, one.title, one.kind, one.estimate, one.caveat, *_changes(one)) for one in RULES
     ]
-    without = [name for name in SCHEMA if name in ("scenario", "finding") or "_" in name]
-    schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in without]
-    frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return table_result("advise", Result(frame), columns=("rule", "title"))
+    without = [column for column in FINDINGS if "_" not in column.name]
+    columns = laid_out(
+        (column for column in without if column.name not in ("scenario", "finding")),
+        shown="rule title",
+    )
+    frame = pl.DataFrame(rows, schema=names_of(columns), orient="row")
+    return table_result("advise", Result(frame, columns=columns))
 
 
 def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
@@ -160,7 +141,7 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
         Findings(findings_of(found, evidence=whole)),
         *notes_of(notes),
     )
-    rows = Rows(*finding_rows(found, trace))
+    rows = finding_rows(found, trace)
     total = shown.frame.height + shown.hidden
     return Page("advise", blocks, Data(rows, source_of(trace), {}, total, shown.notes))
 
@@ -192,10 +173,8 @@ def findings_of(
     )
 
 
-def finding_rows(found: Sequence[Found], trace: Trace) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """Return one row per finding with the columns of :data:`SCHEMA`, and command, figures and
-    evidence.
-    """
+def finding_rows(found: Sequence[Found], trace: Trace) -> Rows:
+    """Return one row per finding, with command, figures and evidence as details."""
     rows = [
         (
             *(one.rule.id, one.rule.title, one.kind),
@@ -212,7 +191,9 @@ def finding_rows(found: Sequence[Found], trace: Trace) -> tuple[pl.DataFrame, li
         }
         for one in found
     ]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row"), details
+    schema = {column.name: column.dtype for column in FINDINGS}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return Rows(frame, details, (*FINDINGS, *EVIDENCE))
 
 
 def _command(rule: Rule, trace: Trace) -> str:
@@ -234,7 +215,8 @@ def _command(rule: Rule, trace: Trace) -> str:
 def sentence(finding: Found) -> str:
     """Return the sentence of a finding, with its figures.
 
-    A figure in braces is formatted like the column of its name. Text in square brackets is omitted
+    A figure in braces is formatted like the column of its name in
+    :data:`~traceana.advise.columns.EVIDENCE`. Text in square brackets is omitted
     if a figure in it is unknown.
     """
     figures = finding.figures
@@ -315,7 +297,7 @@ def _changes(rule: Rule) -> tuple[str, ...]:
 def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
     frame = finding.evidence if rows is None else finding.evidence.head(rows)
     frame = named(frame, frame.columns[0]) if frame.columns else frame
-    columns = columns_of(frame, frame.columns)
+    columns = with_values(frame, [BY_NAME[name] for name in frame.columns])
     more = finding.evidence.height - frame.height
     hidden = Hidden(more, command="advise --format json") if more else None
     added = [one for one in _ADDED if one in frame.columns]
@@ -325,15 +307,15 @@ def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
     totals = sums(finding.evidence, *added)
     if not columns:
         return None
-    return Table(frame, columns, totals, _DROPPED, hidden=hidden, folded=folded)
+    return Table(frame, columns, totals, ranked(EVIDENCE), hidden=hidden, folded=folded)
 
 
 def _figure(name: str, figures: Mapping[str, Any]) -> str:
     value = figures[name]
     if value is None:
         return "unknown"
-    kind = kind_of(name)
+    kind = BY_NAME[name].kind
     if kind is Kind.COUNT and isinstance(value, float):
         return value_text(Kind.MEAN, value)
     text = value_text(kind, value)
-    return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text
+    return cut_end(text, _LONGEST) if kind in (Kind.TEXT, Kind.KERNEL) else text

@@ -13,7 +13,6 @@ from traceana.report import display_names, numbers
 from traceana.report.cells import texts
 from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS, PALETTE
 from traceana.report.page import Axis, Block, Chart, Icicle, Marks, Notes, Timeline
-from traceana.report.pages.single_table import column
 from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace.schema import CPU_DEVICE
@@ -117,9 +116,9 @@ def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
             f"whole is {numbers.duration(whole)}.",
             shown,
             (
-                column("time_ns"),
-                column("share"),
-                column("calls"),
+                Column("time_ns", Kind.TIME),
+                Column("share", Kind.SHARE),
+                Column("calls", Kind.COUNT),
                 Column("category", Kind.CATEGORY, title="class"),
             ),
         )
@@ -156,6 +155,17 @@ def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
     ]
 
 
+_LOOKED_UP: Final = (
+    Column("type", Kind.TEXT),
+    Column("time_ns", Kind.TIME),
+    Column("share", Kind.SHARE),
+    Column("flops", Kind.FLOPS),
+    Column("of_peak", Kind.SHARE),
+    Column("bound", Kind.TEXT),
+)
+"""What a reader can look up at a point of a roofline."""
+
+
 def roofline_chart(
     rows: pl.DataFrame, label: str, peaks: Peaks | None, by: str, notes: Sequence[tuple[str, str]]
 ) -> list[Block]:
@@ -172,7 +182,6 @@ def roofline_chart(
     classes = texts(Kind.CATEGORY, known["category"].fill_null("other"))
     points = known.with_columns(pl.Series("category", classes, pl.String))
     intensities = known["arithmetic_intensity"].to_list()
-    wanted = ("type", "time_ns", "share", "flops", "of_peak", "bound")
     roof, labels = _ceilings(peaks, min(intensities), max(intensities))
     title = f"FLOP/s and arithmetic intensity by {by}"
     if peaks is not None and roof:
@@ -192,7 +201,7 @@ def roofline_chart(
                 colour="category",
                 label=label,
                 size="time_ns",
-                shown=tuple(column(name) for name in wanted if name in points.columns),
+                shown=tuple(one for one in _LOOKED_UP if one.name in points.columns),
             ),
             # Above the points, which would hide them.
             *labels,
@@ -305,9 +314,12 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
         .join(ends.explode("size"), how="cross")
     )
     lines, names = dashed_lines(links, "size", "peak_bytes_per_s", "link")
-    shown = tuple(
-        column(one) for one in ("count", "time_ns", "exposed_ns") if one in points.columns
+    looked_up = (
+        Column("count", Kind.COUNT),
+        Column("time_ns", Kind.TIME),
+        Column("exposed_ns", Kind.TIME),
     )
+    shown = tuple(one for one in looked_up if one.name in points.columns)
     marks = Marks(
         points, "point", "size", "bytes_per_s", colour="kind", size="time_ns", shown=shown
     )

@@ -11,8 +11,7 @@ import polars as pl
 from traceana.report import display_names, numbers
 from traceana.report.cells import texts
 from traceana.report.page import Axis, Chart, Marks
-from traceana.report.pages.single_table import column
-from traceana.table import Kind
+from traceana.table import Column, Columns, Kind, names_of
 
 MOST_BARS: Final = 20
 _LEAST: Final = 0.001
@@ -23,27 +22,27 @@ _MOST_VALUES: Final = 120
 def bars(
     frame: pl.DataFrame,
     title: str,
-    item: str,
-    figure: str,
+    columns: Columns,
     *,
     axis: str,
-    shown: Mapping[str, str | None],
     coloured: bool = False,
 ) -> list[Chart]:
-    """Return a bar of the column ``figure`` for each ``item`` of ``frame``; empty without values.
+    """Return a bar of the figure for each item of ``frame``; empty without values.
 
-    Rows of one item are added. There are at most :data:`MOST_BARS`, largest first, none below a
-    thousandth of all; the summary has the number of the others and their part. Bars that are
-    ``coloured`` have the colour of their ``category``. ``shown`` are columns for a reader to look
-    up, with their titles, None for the default.
+    ``columns`` are the item, the figure, and what a reader can look up. Rows of one item are added.
+    There are at most :data:`MOST_BARS`, largest first, none below a thousandth of all; the summary
+    has the number of the others and their part. Bars that are ``coloured`` have the colour of their
+    ``category``.
     """
+    named, drawn, *looked_up = columns
+    item, figure = named.name, drawn.name
     own = pl.col("category").fill_null("other")
     summed = (
         (frame.with_columns(own) if coloured else frame)
         .filter(pl.col(item).is_not_null())
         .group_by(item, maintain_order=True)
         .agg(
-            pl.col(figure, *shown).sum(),
+            pl.col(figure, *names_of(tuple(looked_up))).sum(),
             *([pl.col("category").first().alias("class")] if coloured else []),
         )
         .filter(pl.col(figure) > 0)
@@ -53,7 +52,7 @@ def bars(
         return []
     whole = int(summed[figure].sum())
     top = summed.filter(pl.col(figure) >= _LEAST * whole).head(MOST_BARS)
-    kind = column(item).kind
+    kind = named.kind
     top = top.with_columns(pl.Series(item, texts(kind, top[item]), pl.String))
     if coloured:
         called = texts(Kind.CATEGORY, top["class"])
@@ -63,9 +62,8 @@ def bars(
         rest = numbers.share((whole - int(top[figure].sum())) / whole)
         summary = f"{summary[:-1]}; the other {summed.height - top.height} have {rest}."
     colour = "category" if coloured else ""
-    extra = tuple(column(name, called) for name, called in shown.items())
-    marks = Marks(top, "bar", figure, item, colour=colour, shown=extra)
-    return [Chart(title, summary, Axis(axis, column(figure).kind), Axis("", kind), (marks,))]
+    marks = Marks(top, "bar", figure, item, colour=colour, shown=tuple(looked_up))
+    return [Chart(title, summary, Axis(axis, drawn.kind), Axis("", kind), (marks,))]
 
 
 def grouped_bars(
@@ -123,10 +121,12 @@ def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:
     return bars(
         idle,
         f"Idle time by cause{of}",
-        "cause",
-        "time_ns",
+        (
+            Column("cause", Kind.PART),
+            Column("time_ns", Kind.TIME),
+            Column("count", Kind.COUNT, title=f"gaps{each}"),
+        ),
         axis=f"idle time{each}",
-        shown={"count": f"gaps{each}"},
     )
 
 
@@ -165,8 +165,6 @@ def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> li
     return bars(
         by_culprit.with_columns(pl.Series("segment", called, pl.String)),
         f"Critical path by kernel, operator and wait{f', mean{per}' if per else ''}",
-        "segment",
-        "time_ns",
+        (Column("segment"), Column("time_ns", Kind.TIME), Column("count", Kind.COUNT)),
         axis=f"time on the critical path{per}",
-        shown={"count": None},
     )

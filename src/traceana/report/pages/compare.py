@@ -9,26 +9,27 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.comparison.compared_run import loaded
 from traceana.comparison.run_tables import Comparison, basis
 from traceana.report import display_names, numbers
 from traceana.report.cells import texts
 from traceana.report.charts.colours import series_colours
-from traceana.report.columns import declared, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Axis, Block, Facts, Heading, Page, Panels, Table
 from traceana.report.pages.bars import grouped_bars
 from traceana.report.pages.single_table import (
-    columns_of,
     data_of,
     hidden_of,
     notes_of,
+    ranked,
     source_of,
+    with_values,
     without_unknown,
 )
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
-from traceana.table import Column, Kind
+from traceana.table import Kind, names_of
 
 if TYPE_CHECKING:
     from traceana.comparison.compared_run import Run
@@ -37,47 +38,7 @@ if TYPE_CHECKING:
     from traceana.runs.layer_manifest import Manifest
     from traceana.vocabulary.option_words import CompareBy
 
-KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "layer": ("layer", "type"),
-    "class": ("category", "part"),
-    "algorithm": ("category", "algorithm", "pass"),
-    "kernel": ("name",),
-    "gemm": ("gemm", "form", "precision", "library"),
-    "epilogue": ("operation", "direction", "how"),
-    "transfer": ("direction", "host_memory"),
-}
-"""The columns that identify an item."""
-
-DROPPED: Final = ("type", "to_first", "library")
-SUMMARY: Final = (
-    *("run", "wall_ns", "to_first", "image_ns", "image_to_first", "step_kernels", "step_launches"),
-    *("step_copies", "idle_share", "flops_per_s"),
-)
-SUMMARY_DROPPED: Final = ("step_copies", "step_launches", "step_kernels", "image_ns")
 MOST_CLASSES: Final = 12
-
-_TITLES: Final = {
-    "step_ns": "time",
-    "time_ns": "time",
-    "step_calls": "calls",
-    "step_count": "calls",
-    "count": "calls",
-    "step_bytes": "bytes",
-    "step_forward_ns": "forward",
-    "step_backward_ns": "backward",
-    "step_optimizer_ns": "optimizer",
-    "step_other_ns": "other",
-    "confidence": "match",
-    "host_memory": "memory",
-    "wall_ns": "step",
-    "image_ns": "per image",
-    "to_first": "ratio",
-    "image_to_first": "ratio",
-    "step_kernels": "kernels",
-    "step_launches": "launches",
-    "step_copies": "copies",
-    "idle_share": "idle",
-}
 
 
 def compare(
@@ -109,7 +70,7 @@ def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResu
     make = partial(_page, found, by, table, summed.frame)
 
     return CommandResult.of(
-        Result(table.frame, {}, notes),
+        Result(table.frame, {}, notes, table.columns),
         make,
         screenful=40,
         pictures=lambda: [picture(found, "class" if by == "summary" else by)],
@@ -126,9 +87,9 @@ def _page(
         blocks.append(_summary(shown))
         blocks.append(Heading("Time by class"))
         classes = found.by("class")
-        blocks.append(_side_by_side(classes, "class", _wide(classes, limit=MOST_CLASSES)))
+        blocks.append(_side_by_side(classes, _wide(classes, limit=MOST_CLASSES)))
     else:
-        blocks.append(_side_by_side(table, by, _wide(table, shown.sort, shown.limit)))
+        blocks.append(_side_by_side(table, _wide(table, shown.sort, shown.limit)))
     source = {
         "by": by,
         "runs": [
@@ -160,14 +121,15 @@ def _legend(summary: pl.DataFrame) -> Iterator[tuple[str, str]]:
 def _summary(shown: Arranged) -> Table:
     frame = shown.frame
     alike = frame["batch"].n_unique() == 1
-    wanted = [one for one in SUMMARY if not (alike and one == "image_to_first")]
+    stepped = frame["steps"].null_count() == 0
+    columns = tuple(
+        column if column.name != "wall_ns" or stepped else replace(column, title="recording")
+        for column in with_values(frame, shown.columns)
+        if not (alike and column.name == "image_to_first")
+    )
     numbered = pl.format("{} {}", pl.int_range(1, pl.len() + 1), "run")
-    titles = dict(_TITLES)
-    if frame["steps"].null_count():
-        titles["wall_ns"] = "recording"
     frame = frame.with_columns(numbered.alias("run"))
-    columns = columns_of(frame, wanted, titles=titles)
-    return Table(frame, columns, dropped=SUMMARY_DROPPED, hidden=hidden_of(shown))
+    return Table(frame, columns, dropped=ranked(shown.columns), hidden=hidden_of(shown))
 
 
 def _wide(table: OfRuns, sort: str | None = None, limit: int | None = None) -> Arranged:
@@ -179,30 +141,21 @@ def _wide(table: OfRuns, sort: str | None = None, limit: int | None = None) -> A
         found = next((one for one in of_first if one in wide.columns), name)
         known = found in wide.columns or f"{found}_ns" in wide.columns
         sort = f"{found}{colon}{order}" if known else None
-    return arrange(Result(wide), sort=sort, limit=limit)
+    return arrange(Result(wide, columns=table.pivoted()), sort=sort, limit=limit)
 
 
-def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
+def _side_by_side(table: OfRuns, shown: Arranged) -> Table:
     """Return the rows of ``shown`` with the figures of each run as a group of columns.
 
     Columns without values are omitted, except for times, and so is the ratio of the first run to
     itself.
     """
     frame = without_unknown(shown.frame)
-    titles = {**_TITLES, **({"direction": "pass"} if by == "epilogue" else {})}
-    columns = list(columns_of(frame, KEYS[by], titles=titles))
-    for number, run in enumerate(table.runs, start=1):
-        for figure in table.figures:
-            name = table.column(run, figure)
-            if figure == table.time or (
-                has_values(frame[name], declared(figure)) and (number > 1 or figure != "to_first")
-            ):
-                title = _TITLES.get(figure, title_of(figure))
-                scale = "time" if scale_of(figure) else figure
-                columns.append(
-                    Column(name, kind_of(figure), title=title, scale=scale, group=f"{number} {run}")
-                )
-    return Table(frame, tuple(columns), dropped=DROPPED, hidden=hidden_of(shown))
+    times = {table.column(run, table.time) for run in table.runs}
+    valued = {column.name for column in with_values(frame, shown.columns)}
+    valued.discard(table.column(table.runs[0], "to_first"))
+    columns = tuple(column for column in shown.columns if column.name in times | valued)
+    return Table(frame, columns, dropped=ranked(shown.columns), hidden=hidden_of(shown))
 
 
 MOST_ITEMS: Final = 16
@@ -220,18 +173,20 @@ def picture(found: Comparison, by: CompareBy) -> Panels:
     table = found.by(by)
     frame = table.frame.filter(pl.col(table.time) > 0)
     if frame.height:
-        items = frame.group_by("item").agg(pl.col(table.time).sum(), pl.col(KEYS[by]).first())
+        keys = [column for column in table.columns if column.shown]
+        names = names_of(tuple(keys))
+        items = frame.group_by("item").agg(pl.col(table.time).sum(), pl.col(names).first())
         items = items.sort(table.time, "item", descending=[True, False])
         top = items.head(MOST_ITEMS)
-        if KEYS[by][0] == "category":
+        if names[0] == "category":
             called = [
                 " ".join(filter(None, (display_names.class_of(category, part), *passes)))
-                for category, part, *passes in top.select(KEYS[by]).iter_rows()
+                for category, part, *passes in top.select(names).iter_rows()
             ]
         else:
             # The form of a GEMM stands alone here: plain, not "no" of a column "batched".
-            kinds = {key: Kind.PART if key == "form" else kind_of(key) for key in KEYS[by]}
-            parts = [texts(kind, top[key]) for key, kind in kinds.items()]
+            kinds = [Kind.PART if key.kind is Kind.BATCHED else key.kind for key in keys]
+            parts = [texts(kind, top[name]) for kind, name in zip(kinds, names, strict=True)]
             called = [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
         summed = (
             top.with_columns(pl.Series("called", called, pl.String))

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
+from traceana.comparison.changes import CHANGES
+from traceana.comparison.changes import IDLE as IDLE_CAUSES
 from traceana.comparison.compared_run import Run, devices
-from traceana.comparison.diff import IDLE, OVERLAP, compared
+from traceana.comparison.diff import COLUMNS, IDLE, OVERLAP, SUMMARY, compared
 from traceana.comparison.run_inputs import opened
 from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
@@ -22,11 +24,12 @@ from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
 from traceana.report.pages.diff_html import pictures
 from traceana.report.pages.single_table import (
-    columns_of,
     data_of,
     hidden_of,
     notes_of,
+    ranked,
     source_of,
+    with_values,
 )
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
@@ -45,67 +48,6 @@ if TYPE_CHECKING:
     from traceana.vocabulary.option_words import DiffBy, Statistic
 
 Row = dict[str, Any]
-
-_FIGURES: Final = (
-    *("time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step", "verdict", "p"),
-    *("calls_a", "calls_b"),
-)
-COLUMNS: Final[Mapping[DiffBy, tuple[str, ...]]] = {
-    "layer": (
-        *("a", "b", *_FIGURES, "confidence"),
-        *("image_a_ns", "image_b_ns", "flops_per_s_a", "flops_per_s_b"),
-    ),
-    "class": ("part", *_FIGURES),
-    "algorithm": ("algorithm", "pass", *_FIGURES),
-    "kernel": ("name", "category", *_FIGURES),
-    "gemm": ("gemm", "form", "precision", "library", *_FIGURES),
-    "transfer": (
-        *("direction", "host_memory", *_FIGURES),
-        *("bytes_a", "bytes_b", "bytes_per_s_a", "bytes_per_s_b"),
-    ),
-}
-_RATHER: Final = ("p", "calls_a", "calls_b", "of_step")
-DROPPED: Final[Mapping[str, tuple[str, ...]]] = {
-    "layer": (
-        *("flops_per_s_a", "flops_per_s_b", *_RATHER[:3], "image_a_ns", "image_b_ns"),
-        *("confidence", "of_step", "b", "relative"),
-    ),
-    "class": (*_RATHER, "relative"),
-    "algorithm": (*_RATHER, "relative"),
-    "kernel": ("p", "category", "calls_a", "calls_b", "of_step", "relative"),
-    "gemm": ("p", "library", "of_step", "calls_a", "calls_b", "relative", "form"),
-    "transfer": (
-        *("p", "of_step", "bytes_per_s_a", "bytes_per_s_b", "bytes_a", "bytes_b"),
-        *("calls_a", "calls_b", "relative"),
-    ),
-}
-SUMMARY: Final = (
-    *("a", "b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "verdict", "confidence"),
-)
-SUMMARY_DROPPED: Final = ("confidence", "b", "relative")
-_TITLES: Final = {
-    "a": "layer",
-    "b": "candidate layer",
-    "part": "class",
-    "algorithm": "class",
-    "confidence": "match confidence",
-    "time_a_ns": "baseline",
-    "time_b_ns": "candidate",
-    "delta_ns": "change",
-    "relative": "relative change",
-    "of_step": "of step",
-    **{
-        f"{name}_{side}{unit}": f"{called} {title}"
-        for name, unit, title in (
-            ("calls", "", "calls"),
-            ("image", "_ns", "per image"),
-            ("flops_per_s", "", "FLOP/s"),
-            ("bytes", "", "bytes"),
-            ("bytes_per_s", "", "bandwidth"),
-        )
-        for side, called in (("a", "baseline"), ("b", "candidate"))
-    },
-}
 
 _PARTS: Final[Mapping[str, str]] = {"class": "part", "algorithm": "algorithm"}
 
@@ -152,18 +94,19 @@ def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
     Without ``by`` the page is a summary: the step, the changes and the layers.
     """
     frame = found.by(by or "layer")
+    columns = COLUMNS[by or "layer"]
     totals = sums(frame, "time_a_ns", "time_b_ns")
     # Rows of uncertain pairs have no difference, but the total has one.
     if found.same_work:
         totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
-    whole = Result(frame, totals, found.notes)
+    whole = Result(frame, totals, found.notes, columns)
     make = partial(_summary, found) if by is None else partial(_table, found, by)
 
     def sections(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.diff_html import with_sections
 
         tables = {one: differences(found, by=one) for one in COLUMNS}
-        return with_sections(found, tables, _TITLES, page, limit)
+        return with_sections(found, tables, page, limit)
 
     return CommandResult.of(
         whole,
@@ -180,9 +123,10 @@ def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
     frame = _named(shown.frame, by)
     columns = tuple(
         replace(column, kind=Kind.LONG) if column.name == _PARTS.get(by) else column
-        for column in columns_of(frame, COLUMNS[by], shown.totals, _TITLES)
+        for column in with_values(frame, shown.columns, shown.totals)
     )
-    table = Table(frame, columns, shown.totals, dropped=DROPPED[by], hidden=hidden_of(shown))
+    dropped = ranked(shown.columns)
+    table = Table(frame, columns, shown.totals, dropped=dropped, hidden=hidden_of(shown))
     over = tuple(_sums(found))
     facts = (Facts(over),) if over else ()
     return _page(found, (*facts, table, *notes_of(shown.notes)), shown)
@@ -194,8 +138,8 @@ def _summary(found: Diff, shown: Arranged) -> Page:
     more = rows.height + shown.hidden - top.height
     layers = Table(
         top,
-        columns_of(top, SUMMARY, titles=_TITLES),
-        dropped=SUMMARY_DROPPED,
+        with_values(top, SUMMARY),
+        dropped=ranked(SUMMARY),
         layout="compact",
         hidden=Hidden(more, command="diff --by layer") if more else None,
         folded=f"Layers, {'whole run' if _whole(found) else 'per step'}",
@@ -205,7 +149,10 @@ def _summary(found: Diff, shown: Arranged) -> Page:
 
 
 def _page(found: Diff, blocks: tuple[Block, ...], shown: Arranged) -> Page:
-    sections = {"changes": Result(found.changes), "idle": Result(found.idle)}
+    sections = {
+        "changes": Result(found.changes, columns=CHANGES),
+        "idle": Result(found.idle, columns=IDLE_CAUSES),
+    }
     return Page("diff", blocks, data_of(shown, _source(found), sections))
 
 

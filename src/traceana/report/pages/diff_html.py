@@ -9,11 +9,13 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.layer_tree import work_tree
+from traceana.comparison.changes import IDLE as IDLE_CAUSES
+from traceana.comparison.columns import FIGURE
 from traceana.comparison.diff import IDLE
 from traceana.report import display_names, numbers
 from traceana.report.page import Axis, Block, Chart, Icicle, Marks, Notes, Page, Section, Table
 from traceana.report.pages.analysis_pictures import layer_icicle
-from traceana.report.pages.single_table import column, columns_of
+from traceana.report.pages.single_table import with_values
 from traceana.result import sums
 from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import MEANINGS
@@ -44,20 +46,16 @@ _MEANINGS: Final = (
 )
 """Rows of every table that are not work."""
 
-_IDLE: Final = ("cause", "time_a_ns", "time_b_ns", "delta_ns", "of_step", "verdict")
-
 
 def with_sections(
     found: Diff,
     tables: Mapping[DiffBy, CommandResult],
-    titles: Mapping[str, str],
     page: Page,
     limit: int | None,
 ) -> Page:
     """Return ``page`` with a section for each of ``tables``.
 
-    The table of the layers, which the page has in part, is in its section. ``titles`` are those of
-    columns.
+    The table of the layers, which the page has in part, is in its section.
     """
     first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
     sections = []
@@ -70,16 +68,16 @@ def with_sections(
         if own:
             sections.append(Section(by, title, tuple(own)))
     if found.idle.height:
-        sections.insert(1, Section("idle", "Idle time", (idle_causes(found, titles),)))
+        sections.insert(1, Section("idle", "Idle time", (idle_causes(found),)))
     return replace(page, blocks=first, sections=tuple(sections))
 
 
-def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:
+def idle_causes(found: Diff) -> Table:
     """Return the table of the idle time of both runs by cause, and what the causes mean."""
     meanings = [MEANINGS[cause] for cause in found.idle["cause"]]
     frame = found.idle.with_columns(pl.Series("meaning", meanings, pl.String))
     totals = sums(frame, "time_a_ns", "time_b_ns", "delta_ns")
-    columns = columns_of(frame, _IDLE, totals, titles)
+    columns = with_values(frame, IDLE_CAUSES, totals)
     return Table(frame, (*columns, Column("meaning", Kind.LONG)), totals)
 
 
@@ -131,14 +129,13 @@ def icicle(found: Diff) -> list[Icicle]:
         (b - a).alias("delta_ns"), band.alias("category"), alone[0].frame["label"]
     )
     per = " per step" if found.baseline.steps.marked else ""
-    shown = {"time_a_ns": "baseline", "time_b_ns": "candidate", "delta_ns": "change"}
     both = numbers.arrow(frame["time_a_ns"].item(0), frame["time_b_ns"].item(0))
     return [
         Icicle(
             f"Layers by mean time{per} of both runs, coloured by change",
             f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; all work {both}{per}.",
             frame,
-            tuple(column(name, title) for name, title in shown.items()),
+            tuple(FIGURE[name] for name in ("time_a_ns", "time_b_ns", "delta_ns")),
             steps=2,
             colours=_BANDS,
         )

@@ -16,7 +16,6 @@ from traceana.report import numbers
 from traceana.report.page import Block, Chart, Facts, Hidden, Page, Table
 from traceana.report.pages.bars import cause_bars, path_bars
 from traceana.report.pages.single_table import (
-    columns_of,
     data_of,
     device_title,
     named,
@@ -25,10 +24,11 @@ from traceana.report.pages.single_table import (
     source_of,
     table_of,
     window_text,
+    with_values,
 )
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
-from traceana.table import Column, Kind
+from traceana.table import Column, Kind, chosen, hiding
 from traceana.timeline.critical import NO_OPERATOR
 from traceana.timeline.idle_gaps import MEANINGS, capture, outside
 from traceana.timeline.steps import measured_steps, step_processes
@@ -88,11 +88,9 @@ def _idle(
     if by == "gap" or devices.frame.height < 2:
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
         titles = {"share": f"of {_window(trace, by)}", "start_ns": "start in capture"}
-        table = table_of(
-            _since_capture(trace, shown) if by == "gap" else shown,
-            [one.name for one in shown.columns if one.shown and one.name not in shown_as_facts],
-            titles=titles,
-        )
+        rows = _since_capture(trace, shown) if by == "gap" else shown
+        rows = replace(rows, columns=hiding(shown.columns, shown_as_facts))
+        table = table_of(rows, titles=titles)
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
     table = _without_launches(trace, table, "cause")
@@ -170,7 +168,7 @@ def _side_by_side(
         group = f"{group}, per step"
     of_devices = [*(_Spread._fields if many else ()), *each]
     columns = (
-        *columns_of(frame, keys, declarations=whole.columns),
+        *with_values(frame, chosen(whole.columns, keys)),
         (
             Column("count", Kind.MEAN, title="gaps per step")
             if per_step
@@ -354,8 +352,7 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
     if by == "segment":
         called = _since_step(every, called)
         left_out = {"rank"} if shown.frame["rank"].n_unique() < 2 else set()
-    columns = [one.name for one in shown.columns if one.shown and one.name not in left_out]
-    means = replace(shown, frame=called)
+    means = replace(shown, frame=called, columns=hiding(shown.columns, left_out))
     if steps is not None and by != "segment":
         means = replace(
             means,
@@ -363,7 +360,7 @@ def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged
             hidden_totals={"time_ns": shown.hidden_totals["time_ns"] // steps},
         )
     titles = {"start_ns": f"start in {'capture' if steps is None else 'step'}"}
-    table = table_of(means, columns, titles=titles)
+    table = table_of(means, titles=titles)
     table = _without_launches(trace, table, "part")
     notes = (*shown.notes, *_path_window(trace, shown.totals["time_ns"], steps))
     return Page("critical", (table, *notes_of(notes)), data_of(shown, source_of(trace)))

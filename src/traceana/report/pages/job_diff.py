@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
-from traceana.comparison.jobs import JobDiff, compare_jobs
+from traceana.comparison.jobs import PARTS, RANKS, JobDiff, compare_jobs
 from traceana.comparison.verdicts import Criteria, Step
 from traceana.job.ranks import DAMAGED, OK, Job, job, summarize
 from traceana.job.sources import sources
@@ -20,24 +21,10 @@ from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Page, Table
-from traceana.report.pages.single_table import columns_of, data_of, notes_of, table_of
+from traceana.report.pages.single_table import data_of, notes_of, table_of, with_values
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
-
-_COLUMNS: Final = (
-    *("rank", "status_a", "status_b", "step_a_ns", "step_b_ns", "relative"),
-    *("own_a_ns", "own_b_ns", "own_delta_ns", "wait_a_ns", "wait_b_ns"),
-)
-_DROPPED: Final = ("wait_a_ns", "wait_b_ns", "status_a", "status_b", "relative")
-_TITLES: Final = {
-    **{"status_a": "baseline status", "status_b": "candidate status"},
-    **{"step_a_ns": "baseline step", "step_b_ns": "candidate step", "relative": "change"},
-    **{"own_a_ns": "baseline own time", "own_b_ns": "candidate own time"},
-    **{"own_delta_ns": "change of own time"},
-    **{"wait_a_ns": "baseline waiting", "wait_b_ns": "candidate waiting"},
-    **{"part": "time of the devices", "cause": "idle cause", "time_a_ns": "baseline"},
-    **{"time_b_ns": "candidate", "delta_ns": "change"},
-}
+from traceana.table import hiding
 
 
 def diff_jobs(
@@ -54,7 +41,10 @@ def diff_jobs(
     found = compare_jobs(a, b, criteria)
     names = (baseline.name or str(baseline), candidate.name or str(candidate))
     made = CommandResult.of(
-        Result(found.rows), partial(_page, found, names), screenful=24, filterable=False
+        Result(found.rows, columns=RANKS),
+        partial(_page, found, names),
+        screenful=24,
+        filterable=False,
     )
     return made, found
 
@@ -62,15 +52,12 @@ def diff_jobs(
 def _page(found: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:
     frame = found.rows
     sound = all((frame[name].drop_nulls() == OK).all() for name in ("status_a", "status_b"))
-    wanted = [name for name in _COLUMNS if not (sound and name.startswith("status"))]
+    columns = hiding(RANKS, ("status_a", "status_b")) if sound else RANKS
     parts = found.parts.filter(pl.any_horizontal(pl.col("time_a_ns", "time_b_ns") != 0))
-    columns = columns_of(
-        parts, ["part", "cause", "time_a_ns", "time_b_ns", "delta_ns"], titles=_TITLES
-    )
     blocks: tuple[Block, ...] = (
         Facts(tuple(_facts(found, names))),
-        Table(parts, columns, layout="compact"),
-        table_of(shown, wanted, dropped=_DROPPED, titles=_TITLES),
+        Table(parts, with_values(parts, PARTS), layout="compact"),
+        table_of(replace(shown, columns=columns)),
         *notes_of(shown.notes),
     )
     source = {
@@ -80,7 +67,9 @@ def _page(found: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:
         "level": found.criteria.level,
         "minimum_effect": found.criteria.minimum_effect,
     }
-    return Page("diff", blocks, data_of(shown, source, {"parts": Result(found.parts)}))
+    return Page(
+        "diff", blocks, data_of(shown, source, {"parts": Result(found.parts, columns=PARTS)})
+    )
 
 
 def _source(one: Job, name: str) -> dict[str, Any]:

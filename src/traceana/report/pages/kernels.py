@@ -15,6 +15,7 @@ from traceana.errors import UsageError
 from traceana.readers.kernel_names import demangle
 from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_result
+from traceana.table import chosen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,11 +36,6 @@ DROPPED_MEASURED: Final = (
 )
 _CLASSES: Final = ("batched", "direction", "category", "algorithm")
 """Columns that tell rows of one name apart, the narrow ones first."""
-_TITLES: Final = {"direction": "pass"}
-DROPPED_CLASSES: Final = (
-    *("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library"),
-    *("function", "batched", "precision", "direction"),
-)
 
 
 def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> CommandResult:
@@ -79,10 +75,8 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         pictures=lambda: bars(
             found.frame,
             "Kernels with most time, coloured by class",
-            "name",
-            "time_ns",
+            chosen(found.columns, ("name", "time_ns", "calls")),
             axis="time",
-            shown={"calls": None},
             coloured=True,
         ),
     )
@@ -140,6 +134,6 @@ def classified(
     texts = [readable.get(name, name) for name in names]
     if explain:
         found = explained_names(texts, rules, names)
-        return table_result("classify", found, layout="records", titles=_TITLES)
+        return table_result("classify", found, layout="records")
     found = name_classes(texts, rules, names)
-    return table_result("classify", found, dropped=DROPPED_CLASSES, titles=_TITLES)
+    return table_result("classify", found)

@@ -21,6 +21,7 @@ from traceana.report.pages.analysis_pictures import layer_icicle, roofline_chart
 from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import table_result
 from traceana.result import Arranged, Result
+from traceana.table import chosen
 
 if TYPE_CHECKING:
     from traceana.analyze.roofline import Utilization
@@ -82,8 +83,8 @@ def layers(
             rows = found.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
             rates = _layer_roofline(rows, by, known)
         if by == "type" or depth is not None:
-            shown = {"calls": None}
-            times = bars(found.frame, "Time by layer", "layer", "time_ns", axis="time", shown=shown)
+            columns = chosen(found.columns, ("layer", "time_ns", "calls"))
+            times = bars(found.frame, "Time by layer", columns, axis="time")
             return (*times, *rates)
         return (*layer_icicle(layer_tree(trace)), *rates)
 
@@ -201,10 +202,8 @@ def flops(
         pictures=lambda: bars(
             found.frame,
             "Operators with most FLOPs",
-            "operator",
-            "flops",
+            chosen(found.columns, ("operator", "flops", "calls", "time_ns")),
             axis="FLOPs",
-            shown={"calls": None, "time_ns": None},
         ),
     )
 

@@ -12,38 +12,33 @@ from typing import Final
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.job.ranks import DAMAGED, MISSING, NOT_READ, OK, Job, job, merged, shard_of, summarize
+from traceana.job.parallelism import BY_DESCRIPTION, EXPERTS, GROUPS, PIPELINE
+from traceana.job.ranks import (
+    COLLECTIVES,
+    COLUMNS,
+    DAMAGED,
+    MISSING,
+    NOT_READ,
+    OK,
+    Job,
+    job,
+    merged,
+    shard_of,
+    summarize,
+)
 from traceana.job.sources import Source, sources
-from traceana.job.stragglers import heat, steps_needed
+from traceana.job.stragglers import EXCESS, STEPS, STRAGGLERS, heat, steps_needed
 from traceana.job.tasks import Done, Reading
 from traceana.readers.ranks import spans
 from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.page import Axis, Block, Chart, Facts, Marks, Notes, Page, Table
-from traceana.report.pages.single_table import column, columns_of, data_of, notes_of, table_of
+from traceana.report.pages.single_table import data_of, notes_of, ranked, table_of, with_values
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import STRAGGLER_SHARE
-from traceana.table import Column, Kind
+from traceana.table import Column, Kind, aggregated, conformed, hiding
 
-COLUMNS: Final = (
-    *("rank", "status", "steps", "step_median_ns", "excess_share", "compute_ns"),
-    *("exposed_communication_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
-    *("clock_offset_ns", "host", "reason"),
-)
-DROPPED: Final = (
-    *("host", "clock_offset_ns", "exposed_copy_ns", "steps", "reason", "wait_ns", "last_count"),
-)
-_TITLES: Final = {
-    "step_median_ns": "median step",
-    "excess_share": "own time vs median",
-    "compute_ns": "compute",
-    "exposed_communication_ns": "exposed comm.",
-    "exposed_copy_ns": "exposed copies",
-    "wait_ns": "waiting",
-    "last_count": "last to arrive",
-    "clock_offset_ns": "clock ahead",
-}
 _SUMMED: Final = (
     *("kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
     *("exposed_communication_ns", "copy_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
@@ -71,30 +66,7 @@ def ranks(
     (default: by cores and memory). With ``scheduler``, the address of a Dask scheduler or its
     scheduler file, its workers read; they need the files and the folder ``keep``. Summaries are
     kept in ``keep``, by default traceana's cache, and files that are unchanged are not read again.
-    Columns:
-
-    ``rank``, ``status``, ``reason``, ``file``, ``host``, ``format``, ``problems``
-        ``status`` is ``ok``, ``damaged`` (figures of what is readable), ``not read`` or
-        ``missing`` (of the recorded world size); ``reason`` is the cause.
-    ``devices``, ``kernels``, ``kernel_ns``
-        Devices with work; number and summed durations of the kernels.
-    ``span_ns``, ``busy_ns``, ``idle_ns``
-        Length of the capture, the union of all work, and the rest, summed over the devices.
-    ``compute_ns``, ``communication_ns``, ``exposed_communication_ns``
-        The unions of the kernels other than collectives, of the collectives, and of the part of
-        these that no other kernel overlaps.
-    ``copy_ns``, ``exposed_copy_ns``
-        The union of copies, and of the part that no kernel overlaps.
-    ``steps``, ``step_median_ns``, ``step_min_ns``, ``step_max_ns``
-        Number and wall times of the measured steps.
-    ``wait_ns``, ``last_count``, ``delay_ns``
-        In the collectives matched across the ranks of their process group: the rank's waits for
-        the last to arrive, how often it was last itself, and by how much later than the rank
-        before it.
-    ``clock_offset_ns``, ``clock_uncertainty_ns``
-        How far its clock is ahead of the median rank's, by the ends of collectives.
-    ``excess_ns``, ``excess_share``, ``longest``, ``p``, ``straggler``
-        Its own time, without waits, against that of the median rank: see docs/ranks.md.
+    The columns are :data:`~traceana.job.ranks.COLUMNS`.
 
     The slowest ranks come first. Raises the errors of :mod:`traceana.errors`.
     """
@@ -131,7 +103,7 @@ def write_shard(
 def page(found: Job) -> CommandResult:
     """Return the rows of a job with their page."""
     frame = found.rows
-    result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(found)))
+    result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(found)), COLUMNS)
     return CommandResult.of(
         result,
         partial(_page, found),
@@ -144,19 +116,20 @@ def page(found: Job) -> CommandResult:
 def _page(found: Job, shown: Arranged) -> Page:
     # The first line names the missing ranks, which have no figures.
     there, listed = (one.filter(pl.col("status") != MISSING) for one in (found.rows, shown.frame))
-    present = replace(shown, frame=listed, hidden=there.height - listed.height)
-    sound = (there["status"] == OK).all()
-    columns = [name for name in COLUMNS if not (sound and name in ("status", "reason"))]
-    table = table_of(present, columns, dropped=DROPPED, titles=_TITLES)
+    columns = COLUMNS
+    if (there["status"] == OK).all():
+        columns = hiding(COLUMNS, ("status", "reason"))
+    hidden = there.height - listed.height
+    table = table_of(replace(shown, frame=listed, hidden=hidden, columns=columns))
     each = [found.causes.get(rank) or None for rank in found.stragglers["rank"]]
     causes = pl.Series("cause", each, dtype=pl.String)
     sections = {
-        "stragglers": Result(found.stragglers.with_columns(causes)),
-        "collectives": Result(found.collectives),
-        "groups": Result(found.groups),
-        "steps": Result(found.own),
-        "pipeline": Result(found.pipeline),
-        "experts": Result(found.experts),
+        "stragglers": Result(found.stragglers.with_columns(causes), columns=STRAGGLERS),
+        "collectives": Result(found.collectives, columns=COLLECTIVES),
+        "groups": Result(found.groups, columns=GROUPS),
+        "steps": Result(found.own, columns=STEPS),
+        "pipeline": Result(found.pipeline, columns=PIPELINE),
+        "experts": Result(found.experts, columns=EXPERTS),
     }
     source = {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)}
     data = data_of(shown, source, sections)
@@ -197,28 +170,16 @@ def _heat(found: Job) -> tuple[Block, ...]:
 
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
     """Return the table of the process groups, those of one description and size together."""
-    keys = ["kind", "description", "group_size", "link"]
     known = groups.drop_nulls("group")
     if known.is_empty():
         return ()
-    size = pl.col("bytes")
-    frame = (
-        known.group_by(keys)
-        .agg(
-            pl.len().cast(pl.Int64).alias("groups"),
-            pl.col("count", "matched", "time_ns", "wait_ns").sum(),
-            pl.when(size.is_not_null().all()).then(size.sum()),
-            pl.col("busbw_bytes_per_s").median(),
-        )
-        .sort("time_ns", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
+    keys = [column.name for column in BY_DESCRIPTION if column.aggregate is None]
+    frame = aggregated(known, keys, BY_DESCRIPTION).sort(
+        "time_ns", *keys, descending=[True, *[False] * len(keys)], nulls_last=True
     )
-    shown = [*keys, "groups", "count", "matched", "bytes", "time_ns", "wait_ns"]
-    titles = {
-        **{"kind": "parallelism", "description": "process group", "group_size": "ranks"},
-        **{"count": "collectives", "wait_ns": "waiting", "busbw_bytes_per_s": "median busbw"},
-    }
-    columns = columns_of(frame, [*shown, "busbw_bytes_per_s"], {}, titles)
-    return (Table(frame, columns, dropped=("link", "matched", "bytes", "groups", "kind")),)
+    frame = conformed(frame, BY_DESCRIPTION)
+    columns = with_values(frame, BY_DESCRIPTION)
+    return (Table(frame, columns, dropped=ranked(BY_DESCRIPTION)),)
 
 
 def _count(rows: pl.DataFrame, *status: str) -> int:
@@ -448,7 +409,7 @@ def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
                     "step",
                     "rank",
                     colour="band",
-                    shown=(column("excess_share", "above the median rank"),),
+                    shown=(replace(EXCESS[1], title="above the median rank"),),
                 ),
             ),
             colours=dict(zip(SHADES, _COLOURS, strict=True)),

@@ -23,30 +23,32 @@ from traceana.advise.bottleneck import (
     PROFILER,
     UNKNOWN,
 )
+from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.classes import Line, condensed
+from traceana.analyze.kernels import COLUMNS as BY_KERNEL
 from traceana.analyze.kernels import kernels
+from traceana.analyze.layers import COLUMNS as BY_LAYER
 from traceana.analyze.layers import DIRECTIONS
+from traceana.analyze.transfers import COLUMNS as BY_DIRECTION
 from traceana.report import display_names, numbers
-from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Rows, Table
+from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.pages.advise import finding_rows, findings_of
 from traceana.report.pages.overview import Basis, Overview, by_phase, overview
 from traceana.report.pages.single_table import (
-    column,
-    columns_of,
     data_of,
     hidden_of,
     outside_text,
     ranked,
     source_of,
+    table_of,
     window_text,
-    without_unknown,
-    without_zeros,
+    with_values,
 )
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.runs import batches_beside
 from traceana.settings import BOTTLENECK_SHARE, FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
-from traceana.table import Column, Kind
+from traceana.table import Column, Columns, Kind, chosen, laid_out
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
     RUN_AHEAD,
@@ -109,7 +111,7 @@ def report(
 def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     data = data_of(rows, source_of(trace), whole.sections)
     findings = whole.advice.findings[:MOST_FINDINGS]
-    sections = {**data.sections, "findings": Rows(*finding_rows(findings, trace))}
+    sections = {**data.sections, "findings": finding_rows(findings, trace)}
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
     known = whole.facts
     form = display_names.recorded_by(known["format"], known["producer"])
@@ -418,6 +420,29 @@ def _tables(whole: Overview) -> str:
     return text
 
 
+_LAYERS: Final = laid_out(
+    chosen(BY_LAYER, ("layer", "type", *DIRECTIONS, "time_ns", "share", "algorithm")),
+    dropped="other_ns optimizer_ns algorithm type",
+    titles={"time_ns": "total", "algorithm": "conv algorithm"},
+)
+_KERNELS: Final = laid_out(
+    chosen(BY_KERNEL, ("name", "calls", "time_ns", "share")),
+    dropped="calls",
+    titles={"time_ns": "total"},
+)
+_TRANSFERS: Final = laid_out(
+    chosen(
+        BY_DIRECTION,
+        (
+            *("direction", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
+            *("bytes_per_s", "host_memory"),
+        ),
+    ),
+    dropped="mean_bytes bytes host_memory bytes_per_s",
+    titles={"time_ns": "total"},
+)
+
+
 def _classes(whole: Overview) -> Table:
     """Return the time by category with bars, and the parts of a category below it."""
     basis = whole.basis
@@ -435,7 +460,7 @@ def _classes(whole: Overview) -> Table:
     )
     shown = basis.mean(arrange(Result(frame)))
     title = Column("class", Kind.LONG, title=basis.title(f"{whole.processor} time by class"))
-    columns = (title, column("calls"), column("time_ns"), column("share"))
+    columns = (title, *chosen(BY_CLASS, ("calls", "time_ns", "share")))
     return Table(shown.frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
 
 
@@ -480,22 +505,15 @@ def _layers(whole: Overview) -> list[Block]:
     if not (basis.layers.frame["role"] == "layer").any():
         return [*_kernels(basis), Notes(tuple(("", note) for note in basis.layers.notes))]
     top = basis.mean(arrange(basis.layers, sort="time_ns", limit=MOST_LAYERS))
-    frame = without_unknown(top.frame)
-    wanted = ("layer", "type", *DIRECTIONS, "time_ns", "share", "algorithm")
-    titles = {
-        "layer": basis.title("Slowest layers"),
-        "time_ns": "total",
-        "algorithm": "conv algorithm",
-    }
-    return [
-        Table(
-            frame,
-            columns_of(frame, wanted, titles=titles),
-            dropped=without_zeros(frame, ("other_ns", "optimizer_ns", "algorithm", "type")),
-            layout="compact",
-            hidden=hidden_of(top, "layers"),
-        )
-    ]
+    titles = {"layer": basis.title("Slowest layers")}
+    return [_compact(top, _LAYERS, titles, "layers")]
+
+
+def _compact(top: Arranged, columns: Columns, titles: Mapping[str, str], command: str) -> Table:
+    """Return the rows ``top`` in ``columns``; ``command`` shows those that are hidden."""
+    rows = replace(top, totals={}, columns=columns)
+    table = table_of(rows, layout="compact", titles=titles)
+    return replace(table, hidden=hidden_of(top, command))
 
 
 def _kernels(basis: Basis) -> list[Block]:
@@ -504,16 +522,7 @@ def _kernels(basis: Basis) -> list[Block]:
     if top.frame.is_empty():
         return []
     of = "operators" if basis.trace.on_cpu else "kernels"
-    titles = {"name": basis.title(f"Slowest {of}"), "time_ns": "total"}
-    return [
-        Table(
-            top.frame,
-            columns_of(top.frame, ("name", "calls", "time_ns", "share"), titles=titles),
-            dropped=("calls",),
-            layout="compact",
-            hidden=hidden_of(top, "kernels"),
-        )
-    ]
+    return [_compact(top, _KERNELS, {"name": basis.title(f"Slowest {of}")}, "kernels")]
 
 
 def _phases(trace: Trace) -> list[Block]:
@@ -521,8 +530,7 @@ def _phases(trace: Trace) -> list[Block]:
     if not (found := by_phase(trace)):
         return []
     phases = found["phases"]
-    shown = [column.name for column in phases.columns if column.shown]
-    columns = columns_of(phases.frame, shown, declarations=phases.columns)
+    columns = with_values(phases.frame, phases.columns)
     return [Table(phases.frame, columns, dropped=ranked(columns), layout="compact")]
 
 
@@ -531,21 +539,7 @@ def _transfers(basis: Basis) -> list[Block]:
     top = basis.mean(arrange(basis.transfers, limit=MOST_TRANSFERS))
     if top.frame.is_empty():
         return []
-    frame = without_unknown(top.frame)
-    wanted = (
-        *("direction", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns", "bytes_per_s"),
-        "host_memory",
-    )
-    titles = {"direction": basis.title("Transfers"), "count": "calls", "time_ns": "total"}
-    return [
-        Table(
-            frame,
-            columns_of(frame, wanted, titles=titles),
-            dropped=("mean_bytes", "bytes", "host_memory", "bytes_per_s"),
-            layout="compact",
-            hidden=hidden_of(top, "transfers"),
-        )
-    ]
+    return [_compact(top, _TRANSFERS, {"direction": basis.title("Transfers")}, "transfers")]
 
 
 def _findings(whole: Overview) -> list[Block]:

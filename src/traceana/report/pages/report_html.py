@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.devices import step_parts
 from traceana.analyze.timeline import Window, timeline
 from traceana.report.page import Block, Heading, Page, Section, Table
@@ -21,6 +22,7 @@ from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
 from traceana.report.pages.transfers import all_collectives, transfers
 from traceana.result import arrange
+from traceana.table import chosen
 
 if TYPE_CHECKING:
     from traceana.report.pages.overview import Overview
@@ -65,10 +67,8 @@ def with_sections(
     classes = bars(
         shown,
         f"{whole.processor} time by class{f', mean {basis.per}' if basis.per else ''}",
-        "category",
-        "time_ns",
+        chosen(BY_CLASS, ("category", "time_ns", "calls")),
         axis=f"time {basis.per}".rstrip(),
-        shown={"calls": None},
         coloured=True,
     )
     if trace.is_summary:

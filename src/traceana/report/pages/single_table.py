@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
@@ -10,7 +11,6 @@ from msgspec.structs import replace
 
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
-from traceana.report.columns import declared, has_values, kind_of
 from traceana.report.page import Block, Data, Facts, Hidden, Notes, Page, Rows, Table
 from traceana.report.result import CommandResult
 from traceana.settings import LEAST_ROW_SHARE
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
+_NO_TITLES: Final[Mapping[str, str]] = MappingProxyType({})
 _UNKNOWN: Final = ("algorithm", "part", "host_memory")
 _NONE: Final = {
     "collective": "(not recorded)",
@@ -38,11 +39,9 @@ def table_result(
     found: Result,
     trace: Trace | None = None,
     *,
-    columns: Iterable[str] = (),
     dropped: tuple[str, ...] = (),
-    bars: str | None = None,
     layout: Literal["ruled", "compact", "records"] = "ruled",
-    titles: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] = _NO_TITLES,
     order: str = "",
     summed: bool = False,
     displayed: Callable[[Arranged], Arranged] | None = None,
@@ -53,22 +52,15 @@ def table_result(
 ) -> CommandResult:
     """Return ``found`` with a page: the table of its rows, the blocks ``below`` it, and its notes.
 
-    ``columns`` are those of the table (empty: all), whose rows are what ``displayed`` makes of
-    those of the machine formats. ``order`` is that of the rows, unless the user chose another. The
-    figures of a ``summed`` table are sums over the trace; a line above it names what they are over.
-    ``sections`` are further tables for the JSON.
+    The rows of the table are what ``displayed`` makes of those of the machine formats. ``order`` is
+    that of the rows, unless the user chose another. The figures of a ``summed`` table are sums over
+    the trace; a line above it names what they are over. ``sections`` are further tables for the
+    JSON; the rest as of :func:`table_of`.
     """
-    names = tuple(columns)
 
     def page(shown: Arranged) -> Page:
-        table = table_of(
-            shown if displayed is None else displayed(shown),
-            names,
-            dropped=dropped,
-            bars=bars,
-            layout=layout,
-            titles=titles,
-        )
+        rows = shown if displayed is None else displayed(shown)
+        table = table_of(rows, dropped=dropped, layout=layout, titles=titles)
         if order and shown.sort is None:
             table = replace(table, order=order)
         over = (_sums(trace, table),) if summed and trace and shown.frame.height else ()
@@ -82,23 +74,29 @@ def table_result(
 
 def table_of(
     shown: Arranged,
-    columns: Iterable[str] = (),
     *,
     dropped: tuple[str, ...] = (),
-    bars: str | None = None,
     layout: Literal["ruled", "compact", "records"] = "ruled",
-    titles: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] = _NO_TITLES,
 ) -> Table:
-    """Return the table of the rows ``shown`` with those of ``columns`` that have values."""
-    hidden = {column.name for column in shown.columns if not column.shown}
-    wanted = tuple(columns) or tuple(name for name in shown.frame.columns if name not in hidden)
-    dropped, bars = dropped or ranked(shown.columns), bars or with_bars(shown.columns)
-    frame = without_unknown(named(shown.frame, wanted[0]))
+    """Return the table of the rows ``shown`` with those of their columns that have values.
+
+    ``dropped`` are those that go for lack of width, in this order, by default by their rank;
+    ``titles`` replace those of the declarations.
+    """
+    wanted = [
+        replace(column, title=titles.get(column.name, column.title))
+        for column in shown.columns
+        if column.shown
+    ]
+    dropped, bars = dropped or ranked(shown.columns), with_bars(shown.columns)
+    frame = without_unknown(named(shown.frame, wanted[0].name))
+    columns = with_values(frame, wanted, shown.totals)
     return Table(
         frame,
-        columns_of(frame, wanted, shown.totals, titles, shown.columns),
+        columns,
         shown.totals,
-        without_zeros(frame, dropped),
+        without_zeros(frame, columns, dropped),
         bars,
         layout,
         hidden_of(shown),
@@ -188,40 +186,40 @@ def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(known).replace("unknown", None))
 
 
-def without_zeros(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``dropped`` with its durations that are 0 in every row of ``frame`` behind the bars.
+def without_zeros(
+    frame: pl.DataFrame, columns: Iterable[Column], dropped: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return ``dropped`` with the durations that are 0 in every row of ``frame`` behind the bars.
 
-    They are columns of a table only because hidden rows have such values.
+    They are among the ``columns`` of a table only because hidden rows have such values.
     """
-    times = (
-        frame[name] for name in dropped if name in frame.columns and kind_of(name) is Kind.TIME
-    )
-    zeros = [values.name for values in times if not (values != 0).any()]
+    times = {column.name for column in columns if column.kind is Kind.TIME}
+    zeros = [name for name in dropped if name in times and not (frame[name] != 0).any()]
     at = dropped.index(BAR) + 1 if BAR in dropped else 0
     return (*dropped[:at], *zeros, *dropped[at:])
 
 
-def columns_of(
-    frame: pl.DataFrame,
-    names: Iterable[str],
-    totals: Mapping[str, int] | None = None,
-    titles: Mapping[str, str] | None = None,
-    declarations: Iterable[Column] = (),
+def has_values(values: pl.Series, column: Column, total: int | None = None) -> bool:
+    """Return whether ``column`` is shown: its values are not all null, and durations not all 0.
+
+    A column with a ``total`` above 0 has values in hidden rows.
+    """
+    if total:
+        return True
+    if values.null_count() == len(values):
+        return False
+    return column.kind is not Kind.TIME or column.zeros or bool((values != 0).any())
+
+
+def with_values(
+    frame: pl.DataFrame, columns: Iterable[Column], totals: Mapping[str, int] | None = None
 ) -> tuple[Column, ...]:
-    """Return those columns of ``frame`` among ``names`` that have values."""
-    described = {column.name: column for column in declarations}
-    columns = []
-    for name in names:
-        shown = described.get(name) or declared(name)
-        if has_values(frame[name], shown, (totals or {}).get(name)):
-            title = (titles or {}).get(name)
-            columns.append(shown if title is None else replace(shown, title=title))
-    return tuple(columns)
-
-
-def column(name: str, title: str | None = None) -> Column:
-    """Return the column ``name``, with ``title`` if given."""
-    return declared(name) if title is None else replace(declared(name), title=title)
+    """Return those of ``columns`` that a page shows and that have values in ``frame``."""
+    return tuple(
+        column
+        for column in columns
+        if column.shown and has_values(frame[column.name], column, (totals or {}).get(column.name))
+    )
 
 
 def hidden_of(shown: Arranged, command: str = "") -> Hidden | None:

@@ -2,98 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.report.columns import declared, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Facts, Heading, Hidden, Page, Table
-from traceana.report.pages.single_table import columns_of, data_of, notes_of
+from traceana.report.pages.single_table import data_of, notes_of, ranked, with_values
 from traceana.report.pages.study_pictures import picture_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, arrange
 from traceana.study import Name
-from traceana.study.study import Study
-from traceana.table import Column
+from traceana.study.study import NETWORK, RUN, SOURCE, Study
+from traceana.table import Column, names_of
 
-
-class Layout(msgspec.Struct, frozen=True):
-    """The columns of a table with one row per run, or, with ``figures``, one row per item.
-
-    With ``figures``, ``columns`` identify the item, and each figure has one column per run.
-    """
-
-    columns: tuple[str, ...]
-    dropped: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-    titles: Mapping[str, str] = msgspec.field(default_factory=lambda: {"direction": "pass"})
-
-
-LAYOUTS: Final[Mapping[Name, Layout]] = {
-    Name.BATCH: Layout(
-        ("network", "run", "batch", "image_ns", "low_ns", "high_ns", "images_per_s", "step_ns",
-         "steps", "timed", "status", "source"),
-        ("timed", "step_ns", "steps", "source"),
-        titles={"image_ns": "per image"},
-    ),
-    Name.RATIO: Layout(
-        ("network", "batch", "device_kind", "run", "relative_speed", "images_per_s", "step_ns",
-         "timed",
-         "status", "reference", "source"),
-        ("timed", "device_kind", "step_ns", "source"),
-    ),
-    Name.SCALING: Layout(
-        ("network", "run", "scaling", "batch", "devices", "step_ns", "linear_ns",
-         "logarithmic_ns", "images_per_s", "speedup", "efficiency", "communication_share",
-         "exposed_share", "reduced_bytes", "of_parameters", "status", "source"),
-        ("images_per_s", "exposed_share", "efficiency", "scaling", "linear_ns", "logarithmic_ns",
-         "source"),
-    ),
-    Name.FRAMEWORKS: Layout(
-        ("network", "layer", "type"),
-        ("type", "other_ns", "optimizer_ns"),
-        figures=("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns"),
-    ),
-    Name.EPILOGUES: Layout(
-        ("network", "operation", "direction"), figures=("time_ns", "library", "how", "calls"),
-    ),
-    Name.SGEMM: Layout(
-        ("network", "gemm", "form"),
-        ("mean_ns", "library"),
-        figures=("time_ns", "calls", "mean_ns", "library"),
-    ),
-    Name.TRANSFERS: Layout(
-        ("network", "direction"),
-        figures=("count", "bytes", "bytes_per_s", "time_ns", "host_memory"),
-        titles={"count": "calls"},
-    ),
-    Name.ALGORITHMS: Layout(
-        ("network", "run", "direction", "batch", "algorithm", "time_ns", "low_ns", "high_ns",
-         "fastest_ns", "workspace_bytes", "layers", "of_layers", "trials", "of_trials", "calls",
-         "source"),
-        ("calls", "fastest_ns", "source"),
-    ),
-    Name.LAYERWISE: Layout(
-        ("network", "run", "batch", "layer", "direction", "algorithm", "time_ns",
-         "executed_flops", "direct_flops", "workspace_bytes", "status", "source"),
-        ("workspace_bytes", "direct_flops", "source"),
-    ),
-}  # fmt: skip
-
+SIDE_BY_SIDE: Final = (Name.FRAMEWORKS, Name.EPILOGUES, Name.SGEMM, Name.TRANSFERS)
+"""Studies with a row per item: the columns before ``run`` identify it, those after it are its
+figures, each with a column per run. The others have a row per run."""
 SECTIONS: Final[Mapping[str, str]] = {
     "models": "Models of the step time, fitted by least squares",
     "switches": "Batch sizes at which the algorithm changes",
 }
 """The titles of the further tables of studies."""
 
-RUN: Final = "run"
-SOURCE: Final = "source"
-_IN_HEADING: Final = "network"
-"""A column with a single value is shown above the table."""
 _STATUS: Final = "status"
 LONGEST_TITLE: Final = 20
 """If a run's label is longer, the columns have the runs' numbers."""
@@ -113,20 +46,19 @@ def study(found: Study) -> CommandResult:
 
 
 def _page(found: Study, shown: Arranged) -> Page:
-    layout = LAYOUTS[found.name]
     frame = arrange(found.result, sort=shown.sort).frame
     blocks: list[Block] = [Heading(found.title)]
     if found.conditions:
         blocks.append(Facts(tuple(("", line) for line in found.conditions)))
-    own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
+    columns = [column for column in found.result.columns if column.shown]
+    published = SOURCE.name in frame.columns
+    own = frame.filter(pl.col(SOURCE.name).is_null()) if published else frame
     if own.height:
-        blocks += [_limited(one, shown.limit) for one in _own(own, layout)]
-    blocks += _printed(frame, layout)
+        blocks += [_limited(block, shown.limit) for block in _own(found, own, columns)]
+    if published:
+        blocks += _printed(frame, columns)
     for name, result in found.sections.items():
-        blocks += [
-            Heading(SECTIONS[name]),
-            _table(result.frame, result.frame.columns, layout.titles),
-        ]
+        blocks += [Heading(SECTIONS[name]), _table(result.frame, result.columns)]
     source = {
         "study": found.name.value,
         "title": found.title,
@@ -144,78 +76,68 @@ def _limited(block: Block, limit: int | None) -> Block:
     return replace(block, frame=block.frame.head(limit), hidden=Hidden(block.frame.height - limit))
 
 
-def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
-    known = [column for column in layout.columns if column in own.columns]
-    if own[_IN_HEADING].n_unique() == 1 and own[_IN_HEADING][0] is not None:
-        known.remove(_IN_HEADING)
-    if _STATUS in known and (own[_STATUS] == "ok").all():
-        known.remove(_STATUS)
-    if not layout.figures:
-        single = (RUN,) if own[RUN].n_unique() == 1 else ()
-        return [replace(_table(own, known, layout.titles), dropped=(*layout.dropped, *single))]
-    items = own.select(known).unique(keep="first", maintain_order=True)
-    if own.height < SPARSE * items.height * own[RUN].n_unique():
+def _own(found: Study, own: pl.DataFrame, columns: list[Column]) -> list[Block]:
+    left_out = set()
+    if own[NETWORK.name].n_unique() == 1 and own[NETWORK.name][0] is not None:
+        # It is shown above the table.
+        left_out.add(NETWORK.name)
+    if _STATUS in own.columns and (own[_STATUS] == "ok").all():
+        left_out.add(_STATUS)
+    columns = [column for column in columns if column.name not in left_out]
+    runs = own[RUN.name].unique(maintain_order=True).to_list()
+    if found.name not in SIDE_BY_SIDE:
+        table = _table(own, columns)
+        return [replace(table, dropped=(*table.dropped, RUN.name)) if len(runs) == 1 else table]
+    keys = names_of(tuple(columns))
+    keys = keys[: keys.index(RUN.name)]
+    items = own.select(keys).unique(keep="first", maintain_order=True)
+    if own.height < SPARSE * items.height * len(runs):
         rows = own.join(
-            items.with_row_index("_item"), on=known, nulls_equal=True, maintain_order="left"
+            items.with_row_index("_item"), on=keys, nulls_equal=True, maintain_order="left"
         ).sort("_item", maintain_order=True)
-        columns = [*known, RUN, *layout.figures]
-        return [replace(_table(rows, columns, layout.titles), dropped=layout.dropped)]
-    runs = own[RUN].unique(maintain_order=True).to_list()
+        return [_table(rows, columns)]
     if max(map(len, runs)) <= LONGEST_TITLE:
-        return [_side_by_side(own, known, layout, {run: run for run in runs})]
+        return [_side_by_side(own, columns, {run: run for run in runs})]
     numbered = {run: f"run {number}" for number, run in enumerate(runs, start=1)}
     legend = Facts(tuple((title, run) for run, title in numbered.items()))
-    return [legend, _side_by_side(own, known, layout, numbered)]
+    return [legend, _side_by_side(own, columns, numbered)]
 
 
-def _side_by_side(
-    own: pl.DataFrame, keys: list[str], layout: Layout, titles: Mapping[str, str]
-) -> Table:
+def _side_by_side(own: pl.DataFrame, columns: list[Column], titles: Mapping[str, str]) -> Table:
     """Return one row per item and one column per run and figure, grouped by figure.
 
     ``titles`` has the title of each run's columns.
     """
+    at = names_of(tuple(columns)).index(RUN.name)
+    keys = names_of(tuple(columns[:at]))
     wide = own.select(keys).unique(keep="first", maintain_order=True)
-    columns = list(columns_of(wide, keys, titles=layout.titles))
-    for figure in layout.figures:
-        if not has_values(own[figure], declared(figure)):
-            continue
+    of_runs = []
+    for figure in with_values(own, columns[at + 1 :]):
         for run, run_title in titles.items():
-            name = f"{run} {figure}"
-            rows = own.filter(pl.col(RUN) == run).group_by(keys, maintain_order=True)
-            value = pl.col(figure).drop_nulls()
-            one = value.sum() if own.schema[figure].is_integer() else value.first()
+            name = f"{run} {figure.name}"
+            rows = own.filter(pl.col(RUN.name) == run).group_by(keys, maintain_order=True)
+            value = pl.col(figure.name).drop_nulls()
+            one = value.sum() if own.schema[figure.name].is_integer() else value.first()
             some = rows.agg(pl.when(value.len() > 0).then(one).alias(name))
             wide = wide.join(some, on=keys, how="left", nulls_equal=True, maintain_order="left")
             if wide[name].null_count() < wide.height:
-                title = layout.titles.get(figure, title_of(figure))
-                columns.append(
-                    Column(
-                        name,
-                        kind_of(figure),
-                        title=run_title,
-                        scale=scale_of(figure) or figure,
-                        group=title,
-                    )
+                scale = figure.scale or figure.name
+                of_runs.append(
+                    replace(figure, name=name, title=run_title, scale=scale, group=figure.title)
                 )
-    return Table(wide, tuple(columns), dropped=layout.dropped)
+    shown = (*with_values(wide, columns[:at]), *of_runs)
+    return Table(wide, shown, dropped=ranked(columns))
 
 
-def _printed(frame: pl.DataFrame, layout: Layout) -> list[Block]:
+def _printed(frame: pl.DataFrame, columns: list[Column]) -> list[Block]:
     """Return the published values by source, with one row per run and item."""
-    if SOURCE not in frame.columns:
-        return []
-    columns = [RUN, *(name for name in (*layout.columns, *layout.figures) if name != RUN)]
-    published = frame.filter(pl.col(SOURCE).is_not_null())
+    ordered = sorted(columns, key=lambda column: column.name != RUN.name)
+    published = frame.filter(pl.col(SOURCE.name).is_not_null())
     blocks: list[Block] = []
-    for (source,), rows in published.group_by(SOURCE, maintain_order=True):
-        shown = [name for name in columns if name != SOURCE]
-        blocks += [
-            Heading(str(source)),
-            replace(_table(rows, shown, layout.titles), dropped=layout.dropped),
-        ]
+    for (source,), rows in published.group_by(SOURCE.name, maintain_order=True):
+        blocks += [Heading(str(source)), _table(rows, ordered)]
     return blocks
 
 
-def _table(frame: pl.DataFrame, columns: list[str], titles: Mapping[str, str]) -> Table:
-    return Table(frame, columns_of(frame, columns, titles=titles))
+def _table(frame: pl.DataFrame, columns: Sequence[Column]) -> Table:
+    return Table(frame, with_values(frame, columns), dropped=ranked(columns))

@@ -10,14 +10,13 @@ import polars as pl
 
 from traceana.report import display_names
 from traceana.report.charts.colours import series_colours
-from traceana.report.columns import kind_of, title_of
 from traceana.report.page import Axis, Block, Chart, Facts, Marks, Panels
 from traceana.report.pages.analysis_pictures import dashed_lines
 from traceana.report.pages.bars import grouped_bars
 from traceana.study import Name
 from traceana.study.step_times import FITTED, MODELS, SERIES, STRONG
 from traceana.study.timed_convolutions import direction_order
-from traceana.table import Kind
+from traceana.table import Column, Kind
 
 if TYPE_CHECKING:
     from traceana.study.study import Study
@@ -199,7 +198,11 @@ def picture_of(study: Study) -> list[Block]:
     frame = frame.filter(picture.where).sort(picture.order, maintain_order=True)
     remarks = frame.select(picture.remark.first()).to_series().drop_nulls().to_list()
     figures = frame.select(picture.figures).columns
-    alike = {one: [other for other in figures if kind_of(other) is kind_of(one)] for one in figures}
+    declared = {column.name: column for column in study.result.columns}
+    alike = {
+        one: [other for other in figures if declared[other].kind is declared[one].kind]
+        for one in figures
+    }
     frame = frame.with_columns(
         *picture.figures,
         panel=picture.panel,
@@ -224,15 +227,17 @@ def picture_of(study: Study) -> list[Block]:
         if sizes.height > _MOST:
             kept = sizes.top_k(_MOST, by="size")["item"]
             frame = frame.filter(pl.col("item").is_in(kept.implode()))
-            remarks.append(f"{_MOST} of {sizes.height} rows, by {_axis_title(figures[0])}")
+            remarks.append(
+                f"{_MOST} of {sizes.height} rows, by {_axis_title(declared[figures[0]])}"
+            )
     charts = []
     for figure in figures:
-        first, kind = figure == figures[0], kind_of(figure)
+        first, kind = figure == figures[0], declared[figure].kind
         bounds = [one for one in _BOUNDS if first and one in frame.columns]
         values = [value for one in (*alike[figure], *bounds) for value in frame[one].drop_nulls()]
         log = bool(picture.x) and kind is not Kind.SHARE
         extent = (min(values), max(values)) if values and picture.shared else None
-        axis = Axis(_axis_title(figure), kind, log=log, extent=extent)
+        axis = Axis(_axis_title(declared[figure]), kind, log=log, extent=extent)
         # A failed run is in the panel of the first figure alone.
         drawn = frame if first else frame.with_columns(failed=pl.lit(None, pl.String))
         drawn = drawn.filter(pl.any_horizontal(pl.col(figure, "failed").is_not_null()))
@@ -240,10 +245,10 @@ def picture_of(study: Study) -> list[Block]:
             rows = drawn.filter(pl.col("panel") == panel)
             if rows.is_empty():
                 continue
-            title = panel or (title_of(figure) if len(figures) > 1 else study.title)
+            title = panel or (declared[figure].title if len(figures) > 1 else study.title)
             title = title if first or not panel else f"{panel}: {axis.title}"
             charts.append(
-                _lines(rows, title, picture.x, figure, axis, colours)
+                _lines(rows, title, declared[picture.x], figure, axis, colours)
                 if picture.x
                 else grouped_bars(rows, title, figure, axis, colours, picture.reference)
             )
@@ -255,8 +260,8 @@ def picture_of(study: Study) -> list[Block]:
     return [lines, shown] if remarks else [shown]
 
 
-def _axis_title(name: str) -> str:
-    return _AXES.get(name) or title_of(name)
+def _axis_title(column: Column) -> str:
+    return _AXES.get(column.name, column.title)
 
 
 def _models(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
@@ -290,13 +295,20 @@ def _models(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lines(
-    rows: pl.DataFrame, title: str, x: str, figure: str, axis: Axis, colours: Mapping[str, str]
+    rows: pl.DataFrame,
+    title: str,
+    over: Column,
+    figure: str,
+    axis: Axis,
+    colours: Mapping[str, str],
 ) -> Chart:
-    """Return a line of ``figure`` over ``x`` for each series, and a dashed one for each model.
+    """Return a line of ``figure`` over the column ``over`` for each series, and a dashed one for
+    each model.
 
     Bounds of the values are shaded. A failed run is a cross above the chart; the first with a
     reason has that beside it.
     """
+    x = over.name
     rows = rows.sort(x, maintain_order=True)
     of_model = pl.col("model").is_not_null()
     measured, models = rows.filter(~of_model), rows.filter(of_model)
@@ -316,8 +328,8 @@ def _lines(
     called = ", ".join(rows["series"].unique(maintain_order=True))
     return Chart(
         title,
-        f"{axis.title} by {_axis_title(x)}: {called}.",
-        Axis(_axis_title(x), Kind.NUMBER, log=True),
+        f"{axis.title} by {_axis_title(over)}: {called}.",
+        Axis(_axis_title(over), Kind.NUMBER, log=True),
         axis,
         tuple(marks),
         height=_HEIGHT,

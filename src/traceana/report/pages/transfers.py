@@ -11,8 +11,8 @@ from traceana.errors import UsageError
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Chart, Facts, Notes, Table
 from traceana.report.pages.analysis_pictures import bandwidths
-from traceana.report.pages.single_table import columns_of, device_title, notes_of, table_result
-from traceana.table import Column, Kind
+from traceana.report.pages.single_table import device_title, notes_of, table_result, with_values
+from traceana.table import Column, Kind, chosen
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
         *(pl.when(partner=one).then("wait_ns").sum().alias(f"wait_ns {one}") for one in most),
     )
     columns = (
-        *columns_of(frame, keys, declarations=found.columns),
+        *with_values(frame, chosen(found.columns, keys)),
         Column("count", Kind.COUNT, title="calls per rank"),
         *(
             Column(f"wait_ns {one}", Kind.TIME, title=one, scale="wait", group=f"wait by {of}")
