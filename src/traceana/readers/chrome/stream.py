@@ -86,7 +86,17 @@ def read_stream(
     try:
         document = read_document(source.blocks(decoder.block), decoder, take)
     except NoEventsError as error:
-        raise _no_events(error, source) from error
+        if error.oversized:
+            raise NotATraceError(
+                f"{source.path} has no traceEvents in its first {LARGEST >> 20} MiB: "
+                "pass the file that a profiler exported"
+            ) from error
+        if error.complete and not source.truncated:
+            raise NotATraceError(f"{source.path} {NO_EVENTS}") from error
+        raise CorruptError(
+            f"{source.path} is truncated or invalid JSON before its first event: "
+            "copy or record it again"
+        ) from error
     source.truncated |= not document.whole
     return document
 
@@ -129,20 +139,6 @@ def read_document(
             document.whole = tail.keys is not None
             document.keys |= tail.keys or {}
     return document
-
-
-def _no_events(error: NoEventsError, source: ByteSource) -> Exception:
-    if error.oversized:
-        return NotATraceError(
-            f"{source.path} has no traceEvents in its first {LARGEST >> 20} MiB: "
-            "pass the file that a profiler exported"
-        )
-    if error.complete and not source.truncated:
-        return NotATraceError(f"{source.path} {NO_EVENTS}")
-    return CorruptError(
-        f"{source.path} is truncated or invalid JSON before its first event: "
-        "copy or record it again"
-    )
 
 
 @contextmanager

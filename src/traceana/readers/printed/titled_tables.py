@@ -170,7 +170,16 @@ def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
         if 0 < len(line) < _LONGEST_LINE:
             reader.take(line)
     tables = reader.tables
-    _set_decimal_marks([table for table in tables if table.profiler is Profiler.NSYS])
+    # Nsight Systems prints in the user's locale.
+    nsys_tables = [table for table in tables if table.profiler is Profiler.NSYS]
+    texts = ("name", "type", "device")
+    numbers = [
+        [cell for cells in table.rows for figure, cell in cells.items() if figure not in texts]
+        for table in nsys_tables
+    ]
+    common_mark = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
+    for table, printed in zip(nsys_tables, numbers, strict=True):
+        table.mark = decimal_mark(pl.Series(printed, dtype=pl.String)) or common_mark
     torch_tables = [table for table in tables if table.profiler is Profiler.TORCH]
     for table in torch_tables:
         _mark_cpu_only(table)
@@ -324,18 +333,6 @@ def _are_of_one_run(first: SummaryTable, second: SummaryTable) -> bool:
     return len(common) >= _FEWEST_ALIKE and common_rows(first) == common_rows(second)
 
 
-def _set_decimal_marks(tables: list[SummaryTable]) -> None:
-    """Set the decimal marks of tables of Nsight Systems, which prints in the user's locale."""
-    texts = ("name", "type", "device")
-    numbers = [
-        [cell for cells in table.rows for figure, cell in cells.items() if figure not in texts]
-        for table in tables
-    ]
-    common_mark = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
-    for table, printed in zip(tables, numbers, strict=True):
-        table.mark = decimal_mark(pl.Series(printed, dtype=pl.String)) or common_mark
-
-
 def device_of(text: str) -> tuple[int, str] | None:
     """Return number and name of the device in ``text``: ``Tesla K80 (0)``."""
     match = _DEVICE.fullmatch(text)
@@ -360,13 +357,22 @@ def _empty_table(
     lower = [title.lower() for title in titles]
     profiler = _profiler(lower)
     on_cpu = profiler is Profiler.TORCH and not any(map(_DEVICE_TITLE.fullmatch, lower))
-    columns = _columns(titles, separator)
+    columns: list[SummaryColumn] = []
+    for title in titles:
+        figure, unit = _figure(title)
+        # Of several columns with one figure, the first is read.
+        if any(column.figure == figure for column in columns):
+            figure = ""
+        described = _TITLES.get(title.lower())
+        # Padded cells have no quotes: three numbers in one column are three words.
+        words = 3 if separator == " " and described and described.unit == "axes" else 1
+        columns += [SummaryColumn(figure, unit, title.endswith("%")) for _ in range(words)]
     figures = [column.figure for column in columns]
     if profiler is Profiler.NSYS and lower[0].split(" (")[0] == "total":
         columns[0].figure = figures[0] = "bytes"
     if on_cpu and "self_cpu" in figures:
-        column = figures.index("self_cpu")
-        columns[column].figure = figures[column] = "total"
+        self_cpu = figures.index("self_cpu")
+        columns[self_cpu].figure = figures[self_cpu] = "total"
     has_figures = "total" in figures or "bytes" in figures or profiler is Profiler.TORCH
     if "name" not in figures or not has_figures:
         return None
@@ -395,21 +401,6 @@ def _empty_table(
         on_cpu=on_cpu,
         divided_by=divided_by,
     )
-
-
-def _columns(titles: list[str], separator: str) -> list[SummaryColumn]:
-    """Return the columns with ``titles``; of several with one figure, the first is read."""
-    columns: list[SummaryColumn] = []
-    for title in titles:
-        figure, unit = _figure(title)
-        if any(column.figure == figure for column in columns):
-            figure = ""
-        described = _TITLES.get(title.lower())
-        # Padded cells have no quotes: three numbers in one column are three words.
-        words = 3 if separator == " " and described and described.unit == "axes" else 1
-        is_percent = title.endswith("%")
-        columns += [SummaryColumn(figure, unit, is_percent) for _ in range(words)]
-    return columns
 
 
 def _profiler(titles: list[str]) -> Profiler:

@@ -330,13 +330,31 @@ def assembled(
     events = sum(frame.height for frame in frames.values())
     screened = {table: screen(frame, table, ledger) for table, frame in frames.items()}
     tables, _ = rebase(screened, ledger)
-    measured, values = _measured(rows, ledger)
+    # The measured dispatches, and their values by the number of the dispatch, ``row``.
+    measured, values = dispatches(rows[Kind.COUNTERS], ledger)
+    for kind in (Kind.KERNELS, Kind.LAUNCHES):
+        launched = rows[kind].with_columns(
+            pl.int_range(measured.height, measured.height + pl.len(), dtype=pl.UInt32).alias("row")
+        )
+        launched_values = wide_values(launched)
+        if kind is Kind.LAUNCHES or launched_values.height:
+            measured = pl.concat([measured, launched.select(measured.columns)])
+            values = pl.concat([values, launched_values.select(values.columns)])
     counters = counter_table(measured, values, ledger)
     events += counters.height
 
     activities = tables["activities"]
-    named = activities.with_columns(names.frame()["name"].gather(activities["name_id"]))
-    tables["counters"] = _with_activities(counters, named)
+    keys = [*_KEY, "name"]
+    dispatched = (
+        activities.with_columns(names.frame()["name"].gather(activities["name_id"]))
+        .with_row_index("activity")
+        .filter(pl.col("dispatch").is_not_null())
+        .select("activity", *keys)
+        .unique(keys, keep="none")
+    )
+    tables["counters"] = counters.join(
+        dispatched, on=keys, how="left", maintain_order="left", nulls_equal=True
+    ).drop("row", *_KEY)
     tables["activities"] = activities.drop(_KEY)
     other = rows[Kind.OTHER].height
     events += other
@@ -380,30 +398,3 @@ def _properties(rows: Rows) -> dict[str, Any]:
     if unread := [name for name in dict.fromkeys(metrics) if name not in COLUMNS]:
         properties["metrics_not_read"] = unread[:_MOST_UNREAD]
     return properties
-
-
-def _measured(rows: Rows, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the measured dispatches, and their values by the number of the dispatch, ``row``."""
-    measured, values = dispatches(rows[Kind.COUNTERS], ledger)
-    for kind in (Kind.KERNELS, Kind.LAUNCHES):
-        kernels = rows[kind].with_columns(
-            pl.int_range(measured.height, measured.height + pl.len(), dtype=pl.UInt32).alias("row")
-        )
-        kernel_values = wide_values(kernels)
-        if kind is Kind.LAUNCHES or kernel_values.height:
-            measured = pl.concat([measured, kernels.select(measured.columns)])
-            values = pl.concat([values, kernel_values.select(values.columns)])
-    return measured, values
-
-
-def _with_activities(counters: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return ``counters`` with the row of the kernel of the same dispatch and name."""
-    keys = [*_KEY, "name"]
-    kernels = (
-        activities.with_row_index("activity")
-        .filter(pl.col("dispatch").is_not_null())
-        .select("activity", *keys)
-        .unique(keys, keep="none")
-    )
-    joined = counters.join(kernels, on=keys, how="left", maintain_order="left", nulls_equal=True)
-    return joined.drop("row", *_KEY)
