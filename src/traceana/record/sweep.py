@@ -145,7 +145,10 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         framework = self.framework
         for axis, value in values.items():
             if axis == _FRAMEWORK:
-                framework = _framework(value)
+                if value not in [*Framework]:
+                    names = ", ".join(Framework)
+                    raise UsageError(f"--sweep framework: unknown {value}; frameworks: {names}")
+                framework = Framework(value)
                 continue
             if f"--{axis}" in options:
                 raise UsageError(f"--{axis} is both an option and a sweep axis: remove one")
@@ -161,14 +164,6 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         for name, value in (("--warm-up", self.warm_up), ("--steps", self.steps)):
             words += [] if value is None else [name, str(value)]
         return tuple(words)
-
-
-def _framework(value: str) -> Framework:
-    try:
-        return Framework(value)
-    except ValueError:
-        names = ", ".join(Framework)
-        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {names}") from None
 
 
 def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
