@@ -88,7 +88,13 @@ def advise(
     rules = [one for text in fail_on or () for one in gates.rules_of(text)]
     limits = [gates.limit_of(text) for text in most or ()]
     if rule is not None:
-        _known(rule)
+        from traceana.advise import RULES
+
+        rule_ids = [listed.id for listed in RULES]
+        if rule not in rule_ids:
+            raise NoSuchSelectionError(
+                f"unknown rule {rule}{suggested(rule, rule_ids)}: see traceana advise --list"
+            )
     trace = open_trace(files, reading)
     from traceana.advise import advised
     from traceana.advise.figures import Figures
@@ -108,13 +114,3 @@ def advise(
             codes.add(ExitCode.GATE_INCONCLUSIVE if one.unknown else ExitCode.GATE_FAILED)
         (note if passes else message)(f"gate: {broken_gate(one)}{': passed' if passes else ''}")
     return min(codes) if codes else exit_code(trace, reading)
-
-
-def _known(rule: str) -> None:
-    from traceana.advise import RULES
-
-    known = [one.id for one in RULES]
-    if rule not in known:
-        raise NoSuchSelectionError(
-            f"unknown rule {rule}{suggested(rule, known)}: see traceana advise --list"
-        )

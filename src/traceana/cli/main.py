@@ -179,17 +179,15 @@ def _size(word: str) -> int:
     without such a file."""
     path = Path(word)
     try:
-        return _of_folder(path) if path.is_dir() else _of_file(path)
+        if not path.is_dir():
+            return _of_file(path)
+        total = 0
+        for number, file in enumerate(path.rglob("*")):
+            total += _of_file(file)
+            if total >= SMALL or number >= _MOST_FILES:
+                return SMALL
     except (OSError, ValueError):
         return 0
-
-
-def _of_folder(folder: Path) -> int:
-    total = 0
-    for number, file in enumerate(folder.rglob("*")):
-        total += _of_file(file)
-        if total >= SMALL or number >= _MOST_FILES:
-            return SMALL
     return total
 
 

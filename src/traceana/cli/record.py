@@ -126,11 +126,18 @@ class RecordOptions:
 def record(options: RecordOptions, words: Words = None) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
     subject = _subject_options(options, words or [])
-    if not options.sweep:
-        if options.resume:
-            raise typer.BadParameter("continues a sweep: add --sweep", param_hint="--resume")
-        return _record_one(options, subject)
-    return _record_sweep(options, subject)
+    if options.sweep:
+        return _record_sweep(options, subject)
+    if options.resume:
+        raise typer.BadParameter("continues a sweep: add --sweep", param_hint="--resume")
+    from traceana.record.partial_folder import check_free
+    from traceana.record.recording import record as record_run
+    from traceana.record.run_summary import run_summary
+
+    check_free(options.output, force=options.force)
+    recorded = record_run(subject.at({}), options.output, _request(options, subject))
+    typer.echo(run_summary(recorded), nl=False)
+    return _code([recorded])
 
 
 def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions:
@@ -183,17 +190,6 @@ def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
         exit_timeout=options.exit_timeout or EXIT_TIMEOUT,
         progress=message,
     )
-
-
-def _record_one(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
-    from traceana.record.partial_folder import check_free
-    from traceana.record.recording import record as record_one
-    from traceana.record.run_summary import run_summary
-
-    check_free(options.output, force=options.force)
-    made = record_one(subject.at({}), options.output, _request(options, subject))
-    typer.echo(run_summary(made), nl=False)
-    return _code([made])
 
 
 def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:

@@ -212,7 +212,12 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
     """Return the factors of the activities ``flags`` by the kind of ``change``."""
     kind, _, argument = (change.by or "").partition(":")
     if kind in ("tensor-cores", "fused-optimizer", "gpu"):
-        part, rows = _replayed_part(trace, processes)
+        part, rows = trace, np.arange(trace.tables.activities.height)
+        # Of a long trace a small part is replayed: counts of the rest take longer than the replay.
+        if len(rows) > REPLAYED_ACTIVITIES:
+            replayed = [graph.activity[graph.activity != NONE] for graph in processes]
+            rows = np.unique(np.concatenate(replayed))
+            part = trace.selection(trace.meta, activities=trace.tables.activities[rows])
         chosen = flags[rows]
         if kind == "tensor-cores":
             factors_of_part = with_tensor_cores(part, chosen)
@@ -233,20 +238,6 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
     if kind == "link":
         return over_another_link(trace, flags, float(argument))
     return with_ranks(trace, flags, int(argument))
-
-
-def _replayed_part(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
-    """Return ``trace`` with the work of the graphs ``processes`` alone, and its rows.
-
-    That of a short trace is all its work. Of a long one a small part is replayed, and the counts of
-    the rest take longer than the replay.
-    """
-    if trace.tables.activities.height <= REPLAYED_ACTIVITIES:
-        return trace, np.arange(trace.tables.activities.height)
-    rows = np.unique(
-        np.concatenate([graph.activity[graph.activity != NONE] for graph in processes])
-    )
-    return trace.selection(trace.meta, activities=trace.tables.activities[rows]), rows
 
 
 def selected_work(trace: Trace, change: Change) -> Flags:
