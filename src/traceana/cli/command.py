@@ -42,7 +42,7 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
-    own, common = [_parameter("context", typer.Context)], []
+    parameters, common = [_parameter("context", typer.Context)], []
     for name, parameter in inspect.signature(function).parameters.items():
         if is_dataclass(hints[name]):
             groups[name] = hints[name]
@@ -51,10 +51,10 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
                 default = inspect.Parameter.empty if field.default is MISSING else field.default
                 common.append(_parameter(field.name, types_of_fields[field.name], default))
         else:
-            own.append(_parameter(name, hints[name], parameter.default))
+            parameters.append(_parameter(name, hints[name], parameter.default))
 
     common += [_parameter("quiet", Quiet, False), _parameter("verbose", Verbose, False)]
-    parameters = [*own, *common]
+    parameters += common
 
     @wraps(function)
     def run(context: typer.Context, quiet: bool, verbose: bool, **arguments: Any) -> None:
@@ -130,7 +130,7 @@ def _with_standard_input(arguments: dict[str, Any]) -> dict[str, Any]:
         return path if value == _DASH else value
 
     return {
-        name: [of(one) for one in value] if isinstance(value, list) else of(value)
+        name: [of(item) for item in value] if isinstance(value, list) else of(value)
         for name, value in arguments.items()
     }
 
@@ -167,13 +167,13 @@ def of_trace(command: Command) -> Callable[..., ExitCode]:
     writing = Drawing if command.pictures else Writing
     parameters = [
         _parameter("files", TraceFiles),
-        *(_parameter(one.name, *_typed(one)) for one in command.options),
+        *(_parameter(option.name, *_typed(option)) for option in command.options),
         _parameter("reading", Reading),
         _parameter("tabling", Tabling),
         _parameter("writing", writing),
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 

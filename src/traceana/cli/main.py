@@ -45,15 +45,15 @@ def application(
     )
     app.callback()(_common)
     for name in names:
-        one = COMMANDS[name]
+        described = COMMANDS[name]
         if listed:
-            app.command(name, help=one.summary)(_nothing)
-        elif one.own:
+            app.command(name, help=described.summary)(_nothing)
+        elif described.own:
             module = import_module(f"traceana.cli.{name}")
             options = getattr(module, "TYPER_OPTIONS", {})
-            app.command(name, help=one.text, **options)(command(getattr(module, name)))
+            app.command(name, help=described.text, **options)(command(getattr(module, name)))
         else:
-            app.command(name, help=one.text)(command(of_trace(one)))
+            app.command(name, help=described.text)(command(of_trace(described)))
     return app
 
 

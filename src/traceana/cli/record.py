@@ -234,9 +234,9 @@ def _code(made: list[RecordedRun]) -> ExitCode:
     from traceana.record.recording import OUT_OF_MEMORY
     from traceana.runs import Status
 
-    if any(one.run.status is Status.INTERRUPTED for one in made):
+    if any(recorded.run.status is Status.INTERRUPTED for recorded in made):
         return ExitCode.INTERRUPTED
-    failed = [one for one in made if one.run.status is Status.FAILED]
-    if any(one.run.reason != OUT_OF_MEMORY or len(made) == 1 for one in failed):
+    failed = [recorded for recorded in made if recorded.run.status is Status.FAILED]
+    if any(recorded.run.reason != OUT_OF_MEMORY or len(made) == 1 for recorded in failed):
         return ExitCode.RECORDING_FAILED
     return ExitCode.OK

@@ -272,8 +272,17 @@ def selected_work(trace: Trace, change: Change) -> Flags:
                 "no convolution in the trace computes a gradient of its input that nothing uses"
             )
     if not selected.any():
+        fields = {
+            "class": change.category,
+            "part": change.part,
+            "direction": change.direction,
+            "layer": change.layer,
+            "kernel": change.kernel,
+            "operator": change.operator,
+        }
+        given = ", ".join(f"{name} {value!r}" for name, value in fields.items() if value)
         raise NoSuchSelectionError(
-            f"no work {_words_for(change)} in the trace{_suggestion(trace, change)}"
+            f"no work of {given or 'a device'} in the trace{_suggestion(trace, change)}"
         )
     return selected
 
@@ -309,19 +318,6 @@ def _of_class(trace: Trace, change: Change) -> Flags:
 def _pattern(glob: str) -> str:
     """Return the regular expression of a pattern in which ``*`` is any text."""
     return "^" + ".*".join(re.escape(part) for part in glob.split("*")) + "$"
-
-
-def _words_for(change: Change) -> str:
-    fields = {
-        "class": change.category,
-        "part": change.part,
-        "direction": change.direction,
-        "layer": change.layer,
-        "kernel": change.kernel,
-        "operator": change.operator,
-    }
-    given = [f"{name} {value!r}" for name, value in fields.items() if value]
-    return "of " + ", ".join(given) if given else "of a device"
 
 
 def _suggestion(trace: Trace, change: Change) -> str:

@@ -30,7 +30,6 @@ from traceana.readers.chrome import NO_EVENTS
 from traceana.readers.chrome.document import (
     LARGEST,
     NoEventsError,
-    Structure,
     read_head,
     read_tail,
     scan,
@@ -307,7 +306,20 @@ class EventStream(Generic[Columns]):
             columns = self._decoder.decode(b",".join(events))
         except UndecodableError:
             columns = self._decoder.decode_singly(events)
-        _count_gaps(text, structure, columns)
+        # Text between events other than a comma: malformed events, and repaired commas.
+        ends = [0, *structure.ends.tolist()]
+        starts = structure.starts.tolist()
+        if structure.closed is not None:
+            starts.append(structure.closed)
+        for i, (end, start) in enumerate(zip(ends, starts, strict=False)):
+            gap = text[end:start].strip()
+            if gap == b"," or (not gap and (i == 0 or start == structure.closed)):
+                continue
+            if gap.strip(b", \t\r\n"):
+                columns.events += 1
+                columns.count("malformed", "", 1)
+            else:
+                columns.repaired += 1
         if structure.closed is not None:
             self.closed = True
             self._buffer = text[structure.closed + 1 :]
@@ -334,23 +346,6 @@ class EventStream(Generic[Columns]):
             self._buffer = self._buffer[seam.end() :]
         else:
             self._buffer = self._buffer[-_LONGEST_SEAM:]
-
-
-def _count_gaps(text: bytes, structure: Structure, columns: Counted) -> None:
-    """Count text between events other than a comma: malformed events, and repaired commas."""
-    ends = [0, *structure.ends.tolist()]
-    starts = structure.starts.tolist()
-    if structure.closed is not None:
-        starts.append(structure.closed)
-    for i, (end, start) in enumerate(zip(ends, starts, strict=False)):
-        gap = text[end:start].strip()
-        if gap == b"," or (not gap and (i == 0 or start == structure.closed)):
-            continue
-        if gap.strip(b", \t\r\n"):
-            columns.events += 1
-            columns.count("malformed", "", 1)
-        else:
-            columns.repaired += 1
 
 
 def _last_seam(text: bytes) -> int:

@@ -41,7 +41,19 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    measured = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
+    lines = printed_lines(content)["line"].str.strip_chars_end(" ")
+    measured = _Measurements()
+    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
+        titles = split_csv(table.header) if "," in table.header else []
+        if titles and not {"Kernel", "Invocations"} <= {*titles}:
+            continue
+        for line in table.rows:
+            if _END.match(line):
+                break
+            if titles:
+                measured.take_csv_row(line, titles)
+            else:
+                measured.take_line(line)
     if not measured.kernels:
         raise NotATraceError(
             f"{path} is output of nvprof without measured kernels: check the metrics and the "
@@ -159,20 +171,3 @@ class _Measurements:
             columns.setdefault(column, value)
         else:
             self.lost += 1
-
-
-def _measured(lines: pl.Series) -> _Measurements:
-    """Return the measurements in the tables of ``lines``."""
-    measured = _Measurements()
-    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
-        titles = split_csv(table.header) if "," in table.header else []
-        if titles and not {"Kernel", "Invocations"} <= {*titles}:
-            continue
-        for line in table.rows:
-            if _END.match(line):
-                break
-            if titles:
-                measured.take_csv_row(line, titles)
-            else:
-                measured.take_line(line)
-    return measured

@@ -182,7 +182,20 @@ def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
         table.mark = decimal_mark(pl.Series(printed, dtype=pl.String)) or common_mark
     torch_tables = [table for table in tables if table.profiler is Profiler.TORCH]
     for table in torch_tables:
-        _mark_cpu_only(table)
+        # Old versions print the columns of the device wherever it was to be profiled, all 0, and
+        # the oldest only times that include inner operators: these are tables of the CPU.
+        figures = {column.figure for column in table.columns}
+        if not table.on_cpu and "self_cpu" in figures:
+            table.inclusive = "total" not in figures
+            no_device_time = table.total is not None and not table.total.value
+            table.on_cpu = table.inclusive or no_device_time
+        if not table.on_cpu:
+            continue
+        # The sum below a table of the CPU shows which rows it lacks.
+        table.device_total, table.total = table.total, table.cpu_total
+        for cells in table.rows:
+            cells.pop("share", None)
+            cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
     _merge_sort_orders(torch_tables)
     return tables, reader.memory_counters
 
@@ -271,26 +284,6 @@ def _set_units(table: SummaryTable, line: str) -> bool:
             column.unit = unit
         return True
     return False
-
-
-def _mark_cpu_only(table: SummaryTable) -> None:
-    """Make a table of torch whose device times are not usable one of the CPU.
-
-    Old versions print the columns of the device wherever it was to be profiled, all 0, and the
-    oldest only times that include inner operators. The sum below a table of the CPU shows which
-    rows it lacks.
-    """
-    figures = {column.figure for column in table.columns}
-    if not table.on_cpu and "self_cpu" in figures:
-        table.inclusive = "total" not in figures
-        no_device_time = table.total is not None and not table.total.value
-        table.on_cpu = table.inclusive or no_device_time
-    if not table.on_cpu:
-        return
-    table.device_total, table.total = table.total, table.cpu_total
-    for cells in table.rows:
-        cells.pop("share", None)
-        cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
 
 
 def _merge_sort_orders(tables: list[SummaryTable]) -> None:

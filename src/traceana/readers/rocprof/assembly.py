@@ -214,7 +214,23 @@ def counter_table(measured: pl.DataFrame, values: pl.DataFrame, ledger: Ledger) 
     )
     once = read.unique(["row", "counter"], keep="first", maintain_order=True)
     ledger.add("repeated", read.height - once.height, table="counters", kept=True, detail="values")
-    figures = once.group_by("row").agg(*_columns(once["counter"].unique().to_list()))
+    measured_counters = {*once["counter"].unique()}
+    parts: dict[str, list[pl.Expr]] = {}
+    for counter, (column, worth) in COLUMNS.items():
+        if counter in measured_counters:
+            value = pl.col("value").filter(pl.col("counter") == counter).first() * worth
+            parts.setdefault(column, []).append(value)
+    columns = {
+        column: pl.sum_horizontal(terms) if column == _TENSOR_OPS else pl.coalesce(terms)
+        for column, terms in parts.items()
+    }
+    traffic = [columns[name] for name in ("dram_read_bytes", "dram_write_bytes") if name in columns]
+    if len(traffic) == 2:
+        columns["dram_bytes"] = pl.sum_horizontal(traffic, ignore_nulls=False)
+    figures = once.group_by("row").agg(
+        (value if COUNTERS[column] == pl.Float64 else value.round().cast(pl.Int64)).alias(column)
+        for column, value in columns.items()
+    )
     duration = pl.col("end") - pl.col("start")
     names = plain_names(measured["name"])
     ledger.add("unnamed", names.null_count(), table="counters", kept=True)
@@ -236,28 +252,6 @@ def counter_table(measured: pl.DataFrame, values: pl.DataFrame, ledger: Ledger) 
     lost = measured.filter(pl.col("start").is_not_null()).height - facts["duration"].count()
     ledger.add("lost_field", lost, table="counters", kept=True, detail="impossible durations")
     return facts.join(figures, on="row", how="left", maintain_order="left")
-
-
-def _columns(names: list[str]) -> list[pl.Expr]:
-    """Return the columns of ``counters`` that the counters ``names`` of a dispatch give."""
-    parts: dict[str, list[pl.Expr]] = {}
-    for name, (column, worth) in COLUMNS.items():
-        if name in names:
-            value = pl.col("value").filter(pl.col("counter") == name).first() * worth
-            parts.setdefault(column, []).append(value)
-    columns = {
-        column: pl.sum_horizontal(values) if column == _TENSOR_OPS else pl.coalesce(values)
-        for column, values in parts.items()
-    }
-    sides = [columns[name] for name in ("dram_read_bytes", "dram_write_bytes") if name in columns]
-    if len(sides) == 2:
-        columns["dram_bytes"] = pl.sum_horizontal(sides, ignore_nulls=False)
-    return [
-        value.alias(column)
-        if COUNTERS[column] == pl.Float64
-        else value.round().cast(pl.Int64).alias(column)
-        for column, value in columns.items()
-    ]
 
 
 _BY_TYPE: Final = r"^GPU"

@@ -312,24 +312,16 @@ def attributes(instruction: Instruction) -> tuple[dict[str, Any], bool]:
     if instruction.dot is not None:
         numbers = _parsed("DotDimensionNumbers", instruction.dot)
         attributes_read |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
-    if instruction.config and (instruction.opcode == "while" or instruction.target):
-        config = _config(instruction.config)
-        attributes_read |= _configured(config or {})
-        return attributes_read, config is None
-    return attributes_read, False
-
-
-def _config(content: bytes) -> Config | None:
-    """Return an object of JSON, empty for other texts; None if it is too long or broken."""
-    if not content.lstrip().startswith(b"{"):
-        return {}
-    if len(content) > _CONFIG_LIMIT:
-        return None
+    has_options = instruction.opcode == "while" or instruction.target
+    if not has_options or not instruction.config.lstrip().startswith(b"{"):
+        return attributes_read, False
+    if len(instruction.config) > _CONFIG_LIMIT:
+        return attributes_read, True
     try:
-        config: Config = msgspec.json.decode(content, type=dict)
+        config: Config = msgspec.json.decode(instruction.config, type=dict)
     except UNDECODABLE:
-        return None
-    return config
+        return attributes_read, True
+    return attributes_read | _configured(config), False
 
 
 def _configured(config: Config) -> dict[str, Any]:
