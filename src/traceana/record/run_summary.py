@@ -39,7 +39,14 @@ def run_summary(recorded: RecordedRun) -> str:
         if profiled is not None and profiled.steps_ns:
             lines.append(f"  step      {_step(profiled)} {_how(profiled)} with {run.profiler}")
         if unprofiled is not None and profiled is not None:
-            lines.append(f"  overhead  {_overhead(timing)}")
+            overhead = "inconclusive: at least 3 steps per run needed"
+            if timing.overhead_interval is not None:
+                low, high = timing.overhead_interval
+                bounds = f"{level(OVERHEAD_LEVEL)} interval {_percent(low)} to {_percent(high)} %"
+                overhead = f"inconclusive ({bounds})"
+                if timing.overhead is not None:
+                    overhead = f"{_percent(timing.overhead)} % ({bounds})"
+            lines.append(f"  overhead  {overhead}")
     lines += [f"  note      {note}" for note in run.notes]
     if run.traces:
         lines.append(f"next: traceana report {shlex.quote(str(recorded.folder))}")
@@ -83,17 +90,6 @@ def _how(times: StepTimes) -> str:
 
 def _step(times: StepTimes | None) -> str:
     return "" if times is None or times.step_ns is None else duration(round(times.step_ns))
-
-
-def _overhead(timing: Timing) -> str:
-    """Return the profiler's overhead per step, or why it is inconclusive."""
-    if timing.overhead_interval is None:
-        return "inconclusive: at least 3 steps per run needed"
-    low, high = timing.overhead_interval
-    bounds = f"{level(OVERHEAD_LEVEL)} interval {_percent(low)} to {_percent(high)} %"
-    if timing.overhead is not None:
-        return f"{_percent(timing.overhead)} % ({bounds})"
-    return f"inconclusive ({bounds})"
 
 
 def _percent(share: float) -> str:
