@@ -85,10 +85,16 @@ def advise(
         return ExitCode.OK
     if not files:
         raise typer.BadParameter("give a trace, or --list", param_hint="FILE...")
-    rules = [one for text in fail_on or () for one in gates.rules_of(text)]
+    rules = [gate for text in fail_on or () for gate in gates.rules_of(text)]
     limits = [gates.limit_of(text) for text in most or ()]
     if rule is not None:
-        _known(rule)
+        from traceana.advise import RULES
+
+        rule_ids = [listed.id for listed in RULES]
+        if rule not in rule_ids:
+            raise NoSuchSelectionError(
+                f"unknown rule {rule}{suggested(rule, rule_ids)}: see traceana advise --list"
+            )
     trace = open_trace(files, reading)
     from traceana.advise import advised
     from traceana.advise.figures import Figures
@@ -102,19 +108,9 @@ def advise(
     advice = advised(figures)
     output.write(page(trace, advice, rule=rule))
     codes: set[ExitCode] = set()
-    for one in gates.broken(figures, advice, rules, limits):
-        passes = one.unknown and on_inconclusive == "pass"
+    for gate in gates.broken(figures, advice, rules, limits):
+        passes = gate.unknown and on_inconclusive == "pass"
         if not passes:
-            codes.add(ExitCode.GATE_INCONCLUSIVE if one.unknown else ExitCode.GATE_FAILED)
-        (note if passes else message)(f"gate: {broken_gate(one)}{': passed' if passes else ''}")
+            codes.add(ExitCode.GATE_INCONCLUSIVE if gate.unknown else ExitCode.GATE_FAILED)
+        (note if passes else message)(f"gate: {broken_gate(gate)}{': passed' if passes else ''}")
     return min(codes) if codes else exit_code(trace, reading)
-
-
-def _known(rule: str) -> None:
-    from traceana.advise import RULES
-
-    known = [one.id for one in RULES]
-    if rule not in known:
-        raise NoSuchSelectionError(
-            f"unknown rule {rule}{suggested(rule, known)}: see traceana advise --list"
-        )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -42,23 +42,28 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
-    own, common = [_parameter("context", typer.Context)], []
+    parameters, common = [_parameter("context", typer.Context)], []
     for name, parameter in inspect.signature(function).parameters.items():
         if is_dataclass(hints[name]):
             groups[name] = hints[name]
-            common += _options_of(hints[name])
+            types_of_fields = get_type_hints(hints[name], include_extras=True)
+            for field in fields(hints[name]):
+                default = inspect.Parameter.empty if field.default is MISSING else field.default
+                common.append(_parameter(field.name, types_of_fields[field.name], default))
         else:
-            own.append(_parameter(name, hints[name], parameter.default))
+            parameters.append(_parameter(name, hints[name], parameter.default))
 
     common += [_parameter("quiet", Quiet, False), _parameter("verbose", Verbose, False)]
-    parameters = [*own, *common]
+    parameters += common
 
     @wraps(function)
     def run(context: typer.Context, quiet: bool, verbose: bool, **arguments: Any) -> None:
         if quiet and verbose:
             raise typer.BadParameter("contradicts --verbose", param_hint="--quiet")
         set_verbosity(quiet=quiet, verbose=verbose)
-        if arguments.get("output") is not None and _is_configured(context, "format"):
+        format_source = context.get_parameter_source("format")
+        is_configured = format_source is not None and format_source.name == "DEFAULT_MAP"
+        if arguments.get("output") is not None and is_configured:
             arguments["format"] = None  # the suffix of the file decides
         for name, group in groups.items():
             arguments[name] = group(
@@ -71,27 +76,12 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     return run
 
 
-def _is_configured(context: typer.Context, name: str) -> bool:
-    """Return whether the option ``name`` has its value from the configuration."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "DEFAULT_MAP"
-
-
 def _parameter(
     name: str, annotation: Any, default: Any = inspect.Parameter.empty
 ) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
     )
-
-
-def _options_of(group: type[Any]) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    required = inspect.Parameter.empty
-    return [
-        _parameter(one.name, hints[one.name], required if one.default is MISSING else one.default)
-        for one in fields(group)
-    ]
 
 
 def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
@@ -112,7 +102,11 @@ def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug:
             return _interrupted()
         if debug:
             raise
-        _report(error)
+        message(
+            f"internal error: {type(error).__name__}: {error}; run traceana --debug ... for the "
+            "traceback, and report it with the format of the file"
+        )
+        raise typer.Exit(ExitCode.INTERNAL) from error
     finally:
         remove_bar()
         detail(f"{time.monotonic() - begin:.2f} s in all")
@@ -121,7 +115,9 @@ def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug:
 
 def _with_standard_input(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return ``arguments`` with the file of standard input in place of ``-``."""
-    given = [one for value in arguments.values() for one in _values(value)]
+    given: list[Any] = []
+    for value in arguments.values():
+        given += value if isinstance(value, list) else [value]
     if _DASH not in given:
         return arguments
     if given.count(_DASH) > 1:
@@ -134,26 +130,14 @@ def _with_standard_input(arguments: dict[str, Any]) -> dict[str, Any]:
         return path if value == _DASH else value
 
     return {
-        name: [of(one) for one in value] if isinstance(value, list) else of(value)
+        name: [of(item) for item in value] if isinstance(value, list) else of(value)
         for name, value in arguments.items()
     }
-
-
-def _values(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _interrupted() -> ExitCode:
     message("interrupted")
     return ExitCode.INTERRUPTED
-
-
-def _report(error: Exception) -> NoReturn:
-    message(
-        f"internal error: {type(error).__name__}: {error}; run traceana --debug ... for the "
-        "traceback, and report it with the format of the file"
-    )
-    raise typer.Exit(ExitCode.INTERNAL)
 
 
 _COMPLETED: Final = {"scenario": options.scenarios}
@@ -183,13 +167,13 @@ def of_trace(command: Command) -> Callable[..., ExitCode]:
     writing = Drawing if command.pictures else Writing
     parameters = [
         _parameter("files", TraceFiles),
-        *(_parameter(one.name, *_typed(one)) for one in command.options),
+        *(_parameter(option.name, *_typed(option)) for option in command.options),
         _parameter("reading", Reading),
         _parameter("tabling", Tabling),
         _parameter("writing", writing),
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 

@@ -6,16 +6,13 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode, MissingDependencyError, how_to_install
-
-if TYPE_CHECKING:
-    from traceana.report.result import CommandResult
 
 _FOR_DEVELOPERS: Final = ("dev", "workloads")
 _REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
@@ -32,12 +29,6 @@ def doctor(tabling: Tabling, writing: Writing, clear_cache: ClearCache = False) 
         from traceana import cache
 
         cache.clear()
-    output.write(_result())
-    return ExitCode.OK
-
-
-def _result() -> CommandResult:
-    """Return one row per ``fact``, with its ``value``."""
     import polars as pl
 
     from traceana.report.page import Data, Facts, Page, Rows
@@ -46,9 +37,11 @@ def _result() -> CommandResult:
 
     rows = list(_facts())
     frame = pl.DataFrame(rows, schema={"fact": pl.String, "value": pl.String}, orient="row")
-    return CommandResult.of(
+    result = CommandResult.of(
         Result(frame), lambda shown: Page("doctor", (Facts(tuple(rows)),), Data(Rows(shown.frame)))
     )
+    output.write(result)
+    return ExitCode.OK
 
 
 def _facts() -> Iterator[tuple[str, str]]:
@@ -83,9 +76,12 @@ def _facts() -> Iterator[tuple[str, str]]:
         yield "browser", webbrowser.get().name
     except webbrowser.Error:
         yield "browser", "not found: open HTML pages elsewhere"
-    yield "cache", _cache()
+    from traceana import cache
     from traceana.cli.configuration import sources
+    from traceana.report import numbers
 
+    parts = ", ".join(f"{name} {numbers.size(size)}" for name, size in cache.sizes().items())
+    yield "cache", f"{cache.folder('')}: {parts or 'empty'}"
     for number, source in enumerate(sources(), 1):
         settings = ", ".join(f"{key} = {value}" for key, value in source.settings.items())
         shown = f"{source.name}: {settings or 'no settings'}"
@@ -99,12 +95,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _cache() -> str:
-    """Return where the cache is, and the size of its folders."""
-    from traceana import cache
-    from traceana.report import numbers
-
-    parts = ", ".join(f"{name} {numbers.size(size)}" for name, size in cache.sizes().items())
-    return f"{cache.folder('')}: {parts or 'empty'}"

@@ -45,15 +45,15 @@ def application(
     )
     app.callback()(_common)
     for name in names:
-        one = COMMANDS[name]
+        described = COMMANDS[name]
         if listed:
-            app.command(name, help=one.summary)(_nothing)
-        elif one.own:
+            app.command(name, help=described.summary)(_nothing)
+        elif described.own:
             module = import_module(f"traceana.cli.{name}")
             options = getattr(module, "TYPER_OPTIONS", {})
-            app.command(name, help=one.text, **options)(command(getattr(module, name)))
+            app.command(name, help=described.text, **options)(command(getattr(module, name)))
         else:
-            app.command(name, help=one.text)(command(of_trace(one)))
+            app.command(name, help=described.text)(command(of_trace(described)))
     return app
 
 
@@ -179,17 +179,15 @@ def _size(word: str) -> int:
     without such a file."""
     path = Path(word)
     try:
-        return _of_folder(path) if path.is_dir() else _of_file(path)
+        if not path.is_dir():
+            return _of_file(path)
+        total = 0
+        for number, file in enumerate(path.rglob("*")):
+            total += _of_file(file)
+            if total >= SMALL or number >= _MOST_FILES:
+                return SMALL
     except (OSError, ValueError):
         return 0
-
-
-def _of_folder(folder: Path) -> int:
-    total = 0
-    for number, file in enumerate(folder.rglob("*")):
-        total += _of_file(file)
-        if total >= SMALL or number >= _MOST_FILES:
-            return SMALL
     return total
 
 

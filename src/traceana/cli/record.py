@@ -126,11 +126,18 @@ class RecordOptions:
 def record(options: RecordOptions, words: Words = None) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
     subject = _subject_options(options, words or [])
-    if not options.sweep:
-        if options.resume:
-            raise typer.BadParameter("continues a sweep: add --sweep", param_hint="--resume")
-        return _record_one(options, subject)
-    return _record_sweep(options, subject)
+    if options.sweep:
+        return _record_sweep(options, subject)
+    if options.resume:
+        raise typer.BadParameter("continues a sweep: add --sweep", param_hint="--resume")
+    from traceana.record.partial_folder import check_free
+    from traceana.record.recording import record as record_run
+    from traceana.record.run_summary import run_summary
+
+    check_free(options.output, force=options.force)
+    recorded = record_run(subject.at({}), options.output, _request(options, subject))
+    typer.echo(run_summary(recorded), nl=False)
+    return _code([recorded])
 
 
 def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions:
@@ -185,17 +192,6 @@ def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
     )
 
 
-def _record_one(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
-    from traceana.record.partial_folder import check_free
-    from traceana.record.recording import record as record_one
-    from traceana.record.run_summary import run_summary
-
-    check_free(options.output, force=options.force)
-    made = record_one(subject.at({}), options.output, _request(options, subject))
-    typer.echo(run_summary(made), nl=False)
-    return _code([made])
-
-
 def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
     from traceana.record.run_summary import sweep_summary
     from traceana.record.sweep import SweepRequest, parse_axis, points, record_sweep
@@ -238,9 +234,9 @@ def _code(made: list[RecordedRun]) -> ExitCode:
     from traceana.record.recording import OUT_OF_MEMORY
     from traceana.runs import Status
 
-    if any(one.run.status is Status.INTERRUPTED for one in made):
+    if any(recorded.run.status is Status.INTERRUPTED for recorded in made):
         return ExitCode.INTERRUPTED
-    failed = [one for one in made if one.run.status is Status.FAILED]
-    if any(one.run.reason != OUT_OF_MEMORY or len(made) == 1 for one in failed):
+    failed = [recorded for recorded in made if recorded.run.status is Status.FAILED]
+    if any(recorded.run.reason != OUT_OF_MEMORY or len(made) == 1 for recorded in failed):
         return ExitCode.RECORDING_FAILED
     return ExitCode.OK

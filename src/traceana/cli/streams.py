@@ -59,18 +59,14 @@ class _Output(io.RawIOBase):
 
 def install() -> None:
     """Replace ``sys.stdout`` and ``sys.stderr``; text is written in UTF-8."""
-    _occupy_descriptors()
-    sys.stdout = _text(sys.stdout)
-    sys.stderr = _text(sys.stderr)
-
-
-def _occupy_descriptors() -> None:
-    """Open the null device for closed standard streams, or a file of ours would get the number."""
+    # A closed standard stream opens the null device, or a file of ours would get its number.
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    sys.stdout = _text(sys.stdout)
+    sys.stderr = _text(sys.stderr)
 
 
 def _text(stream: Any) -> io.TextIOWrapper:

@@ -40,7 +40,15 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     # `ncu --print-kernel-base function` prints the function name only.
     functions_only = not measured["name"].str.contains_any(["<", "("]).any()
     comparable = functions if functions_only else signatures
-    kernels = _kernels_by_launch(trace, comparable(trace.tables.names["name"]))
+    names = comparable(trace.tables.names["name"])
+    work = trace.tables.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
+    launched = trace.tables.calls["start"].gather(work["call"]).alias("_launched")
+    # In launch order; a kernel without a recorded launch is sorted by its start.
+    kernels = (
+        work.with_columns(launched, names.gather(work["name_id"]).alias("_name"))
+        .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)
+        .select("activity", "_name", *_SIZES)
+    )
     measured = _one_row_per_launch(
         measured, comparable(measured["name"]), kernels["_name"]
     ).with_row_index("_row")
@@ -109,21 +117,6 @@ def _one_row_per_launch(
         how="vertical_relaxed",
     )
     return separate.filter(pl.col("name").is_not_null()).select(measured.columns)
-
-
-def _kernels_by_launch(trace: Trace, names: pl.Series) -> pl.DataFrame:
-    """Return ``activity``, ``_name`` and sizes of the kernels, in launch order.
-
-    ``names`` are the compared names, by row of the trace's ``names``. A kernel without a recorded
-    launch is sorted by its start.
-    """
-    work = trace.tables.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
-    launched = trace.tables.calls["start"].gather(work["call"]).alias("_launched")
-    return (
-        work.with_columns(launched, names.gather(work["name_id"]).alias("_name"))
-        .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)
-        .select("activity", "_name", *_SIZES)
-    )
 
 
 _PARENTHESIS: Final = r"\([^()]*\)"

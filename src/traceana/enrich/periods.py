@@ -64,15 +64,25 @@ def _steps_of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.Da
         "start", maintain_order=True
     )
     symbol = stream["symbol"].to_numpy().astype(np.int64)
-    best = _longest_period(symbol)
-    if best is None:
+    # The stretch ``symbol[first:last]`` repeats with ``period``.
+    period = first = last = 0
+    for candidate in _candidate_periods(symbol):
+        begin, end_of_stretch = _longest_stretch(symbol, candidate)
+        if end_of_stretch - begin > LONGER_STRETCH * (last - first):
+            period, first, last = candidate, begin, end_of_stretch
+    if not period or last - first < max(PERIOD_COVERAGE * len(symbol), FEWEST_PERIODS * period):
         return None
-    period, first, last = best
     repeated = set(stream["name_id"][first : first + period])
     if not all(repeated & marked for marked in passes):
         return None
     time = np.maximum.accumulate(stream["time"].to_numpy())
-    starts = _iteration_starts(time, period, first, last)
+    # An iteration starts after the longest pause of the period.
+    pause = np.diff(time, prepend=time[:1])
+    whole = (last - first) // period
+    by_phase = pause[first : first + whole * period].reshape(whole, period)
+    phase = int(np.argmax(np.median(by_phase, axis=0)))
+    starts = np.arange(first + phase, last, period)
+    # The end of the stretch may cut the last iteration.
     whole_iterations = starts[: len(starts) - 1] if starts[-1] + period > last else starts
     if len(whole_iterations) < FEWEST_PERIODS:
         return None
@@ -92,20 +102,6 @@ def _steps_of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.Da
         }
     )
     return conform("steps", steps)
-
-
-def _longest_period(symbol: Ints) -> tuple[int, int, int] | None:
-    """Return (period, first, last) of the stretch ``symbol[first:last]`` that is periodic."""
-    best: tuple[int, int, int] | None = None
-    for period in _candidate_periods(symbol):
-        first, last = _longest_stretch(symbol, period)
-        longest = 0 if best is None else best[2] - best[1]
-        if last - first > LONGER_STRETCH * longest:
-            best = (period, first, last)
-    if best is None:
-        return None
-    needed = max(PERIOD_COVERAGE * len(symbol), FEWEST_PERIODS * best[0])
-    return best if best[2] - best[1] >= needed else None
 
 
 def _candidate_periods(symbol: Ints) -> list[int]:
@@ -145,12 +141,3 @@ def _longest_stretch(symbol: Ints, period: int) -> tuple[int, int]:
     longest = int(np.argmax(ends - begins))
     # The last similar window spans one period, and the period after it belongs to the stretch.
     return int(begins[longest]), int(ends[longest]) - 1 + 2 * period
-
-
-def _iteration_starts(time: Ints, period: int, first: int, last: int) -> Ints:
-    """Return the starts of the iterations of a stretch; its end may cut the last iteration."""
-    pause = np.diff(time, prepend=time[:1])
-    whole = (last - first) // period
-    by_phase = pause[first : first + whole * period].reshape(whole, period)
-    phase = int(np.argmax(np.median(by_phase, axis=0)))
-    return np.arange(first + phase, last, period)

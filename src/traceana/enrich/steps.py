@@ -58,7 +58,17 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     """
     if marker is not None:
         return marked_by(trace, activities, marker)
-    ranges = _before_end(trace.tables.ranges)
+    ranges = trace.tables.ranges
+    # The program ended in the ranges around the recorder's mark: they are no iterations.
+    marks = ranges.filter(Texts.of(ranges["text"]).matching(_AFTER_STEPS))
+    for mark in marks.iter_rows(named=True):
+        around = (
+            (pl.col("start") <= mark["start"])
+            & (pl.col("start") + pl.col("duration") >= mark["start"] + mark["duration"])
+            & pl.col("process").eq_missing(mark["process"])
+            & pl.col("thread").eq_missing(mark["thread"])
+        )
+        ranges = ranges.filter(~around)
     texts = Texts.of(ranges["text"])
     numbered = pl.Series(texts.matching(_NUMBERED))
     by_profiler = ranges.filter((ranges["kind"] == "step") & numbered)
@@ -130,20 +140,6 @@ def _is_cut(steps: pl.DataFrame, start: Ints) -> bool:
     ordered = np.sort(start)
     events_of_step = np.searchsorted(ordered, end) - np.searchsorted(ordered, begin)
     return bool(in_last < CUT_STEP * events_of_step[:-1].min())
-
-
-def _before_end(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ranges`` without those in which the program ended, where the recorder marked it."""
-    marks = ranges.filter(Texts.of(ranges["text"]).matching(_AFTER_STEPS))
-    for mark in marks.iter_rows(named=True):
-        around = (
-            (pl.col("start") <= mark["start"])
-            & (pl.col("start") + pl.col("duration") >= mark["start"] + mark["duration"])
-            & pl.col("process").eq_missing(mark["process"])
-            & pl.col("thread").eq_missing(mark["thread"])
-        )
-        ranges = ranges.filter(~around)
-    return ranges
 
 
 def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFrame:
@@ -389,7 +385,7 @@ class _Optimizer(msgspec.Struct, frozen=True):
                 of_process.partition_by("thread", maintain_order=True), key=lambda t: t.height
             )
             by_class = thread.partition_by("optimizer", maintain_order=True)
-            of_class = max(by_class, key=lambda each: (each.height, each["start"].min()))
+            of_class = max(by_class, key=lambda steps: (steps.height, steps["start"].min()))
             process = pl.col("process").eq_missing(pl.lit(of_process["process"][0], pl.Int64))
             kept.append(
                 _last_of_batch(of_class.sort("start"), loads.filter(process)["start"].sort())

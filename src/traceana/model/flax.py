@@ -41,10 +41,14 @@ def describe_linen(
 
     def watch(run: Any, inputs: Any, options: Any, context: Any) -> Any:
         module = context.module
-        outer = module.parent
         output = run(*inputs, **options)
-        inside = isinstance(outer, nn.Module) and _inside_layer(outer)
-        leaf = own_type(module) is not None or not _has_modules(module)
+        outer_layer = module.parent
+        while isinstance(outer_layer, nn.Module) and own_type(outer_layer) is None:
+            outer_layer = outer_layer.parent
+        inside = isinstance(outer_layer, nn.Module)
+        children = module._state.children.values()
+        has_modules = any(isinstance(child, nn.Module) for child in children)
+        leaf = own_type(module) is not None or not has_modules
         if context.method_name == "__call__" and leaf and not inside:
             recording.add(
                 Recorded(
@@ -94,18 +98,6 @@ def describe_linen(
     )
 
 
-def _inside_layer(module: Any) -> bool:
-    while isinstance(module, nn.Module):
-        if own_type(module) is not None:
-            return True
-        module = module.parent
-    return False
-
-
-def _has_modules(module: nn.Module) -> bool:
-    return any(isinstance(child, nn.Module) for child in module._state.children.values())
-
-
 def _shapes(parameters: Any) -> dict[tuple[str, ...], tuple[int, ...]]:
     return {
         tuple(str(getattr(key, "key", key)) for key in path): tuple(leaf.shape)
@@ -149,12 +141,15 @@ def describe_nnx(
 @contextmanager
 def _watched(model: Any, recording: Recording) -> Iterator[None]:
     """Record the calls of the model's layers. NNX has no hooks, so class methods are replaced."""
-    paths = {id(module): path for path, module in _layers(model)}
-    originals = {
-        type(module): type(module).__call__
-        for _, module in nnx.iter_modules(model)
-        if id(module) in paths
-    }
+    modules = dict(nnx.iter_modules(model))
+    # Flax' own layers and modules without submodules.
+    paths: dict[int, str] = {}
+    originals = {}
+    for path, module in modules.items():
+        has_modules = any(other[: len(path)] == path and other != path for other in modules)
+        if own_type(module) is not None or not has_modules:
+            paths[id(module)] = ".".join(map(str, path)) or type(module).__name__
+            originals[type(module)] = type(module).__call__
     running = False
 
     def watching(original: Any) -> Any:
@@ -189,15 +184,6 @@ def _watched(model: Any, recording: Recording) -> Iterator[None]:
     finally:
         for kind, original in originals.items():
             kind.__call__ = original
-
-
-def _layers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield Flax' own layers and modules without submodules, with their paths."""
-    modules = dict(nnx.iter_modules(model))
-    for path, module in modules.items():
-        has_modules = any(other[: len(path)] == path and other != path for other in modules)
-        if own_type(module) is not None or not has_modules:
-            yield ".".join(map(str, path)) or type(module).__name__, module
 
 
 def _trained(module: Any) -> dict[tuple[str, ...], tuple[int, ...]]:

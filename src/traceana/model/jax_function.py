@@ -94,7 +94,13 @@ def _floating(program: Program, number: int) -> bool:
 
 
 def _recorded(program: Program, trained: Mapping[int, str | None], layout: Layout) -> Recording:
-    roots = _roots(program, trained)
+    # The first parameter of every value that depends on parameters only.
+    roots = {number: number for number in trained}
+    roots |= {part: whole for part, whole in program.part_of.items() if whole in trained}
+    for equation in program.equations:
+        inputs = [number for number in equation.inputs if number is not None]
+        if inputs and all(number in roots for number in inputs):
+            roots |= dict.fromkeys(equation.outputs, roots[inputs[0]])
     scopes = {equation.scope for equation in program.equations}
     outer = {scope[:depth] for scope in scopes for depth in range(len(scope))}
     # The number of uses of each value; a result is one use.
@@ -135,18 +141,6 @@ def _calls(program: Program, outer: set[tuple[str, ...]]) -> Iterator[list[Equat
         current.append(equation)
     if current:
         yield current
-
-
-def _roots(program: Program, trained: Mapping[int, str | None]) -> dict[int, int]:
-    """Return the first parameter of every value that depends on parameters only."""
-    roots = {number: number for number in trained}
-    roots |= {part: whole for part, whole in program.part_of.items() if whole in trained}
-    for equation in program.equations:
-        inputs = [number for number in equation.inputs if number is not None]
-        if inputs and all(number in roots for number in inputs):
-            for number in equation.outputs:
-                roots[number] = roots[inputs[0]]
-    return roots
 
 
 def _boundary(

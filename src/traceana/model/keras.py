@@ -48,7 +48,18 @@ def describe_keras(
     recording = Recording()
     try:
         with _watched(recording):
-            _symbolic_call(model, call, dtypes)
+            # Keras computes output shapes this way, without data and without changing variables.
+            # A call on symbolic tensors would add a node to the model.
+            backend = importlib.import_module("keras.src.backend")
+            tensors = [
+                keras.KerasTensor(shape, dtype=dtype)
+                for shape, dtype in zip(call.shapes, dtypes, strict=True)
+            ]
+            arguments, named = call.arguments(tensors)
+            if len(arguments) > 1 and hasattr(model, "_inputs_struct"):
+                # A functional model takes its inputs as one list, a subclass as arguments.
+                arguments = [arguments]
+            backend.compute_output_spec(model.__call__, *arguments, **named)
     except Exception as error:  # a model's call may raise anything
         shapes = ", ".join(map(str, call.shapes))
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -67,21 +78,6 @@ def describe_keras(
         layers=layers,
         parameter_count=sum(prod(shape) for _, shape in parameters(model)),
     )
-
-
-def _symbolic_call(model: Any, call: ModelCall, dtypes: list[str]) -> None:
-    # Keras computes output shapes this way, without data and without changing variables.
-    # A call on symbolic tensors would add a node to the model.
-    backend = importlib.import_module("keras.src.backend")
-    tensors = [
-        keras.KerasTensor(shape, dtype=dtype)
-        for shape, dtype in zip(call.shapes, dtypes, strict=True)
-    ]
-    arguments, named = call.arguments(tensors)
-    if len(arguments) > 1 and hasattr(model, "_inputs_struct"):
-        # A functional model takes its inputs as one list, one of its own class as arguments.
-        arguments = [arguments]
-    backend.compute_output_spec(model.__call__, *arguments, **named)
 
 
 @contextmanager
@@ -209,7 +205,12 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
     name = type(layer).__name__
     type_ = types.get(name) or _type(layer, recorded) or name
     framework_type = f"{type(layer).__module__}.{type(layer).__qualname__}"
-    shapes = _as_pytorch(type_, layer)
+    depthwise = hasattr(layer, "depth_multiplier")
+    shapes = {}
+    for path, shape in parameters(layer):
+        parts = path.split("/")[-2 if type_ == "MultiheadAttention" else -1 :]
+        parameter = ".".join(renamed(_NAMES, part) for part in parts)
+        shapes[parameter] = _reordered(type_, parts, shape, depthwise)
     window = getattr(layer, "kernel_size", None) or getattr(layer, "pool_size", None)
     if window is None or not type_.endswith("d"):
         return Details(type_, framework_type, parameters=shapes)
@@ -220,7 +221,7 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
     stride = per_axis(layer.strides, axes)
     dilation = per_axis(getattr(layer, "dilation_rate", 1), axes)
     groups = getattr(layer, "groups", 1)
-    if hasattr(layer, "depth_multiplier"):
+    if depthwise:
         groups = in_shape[1]
     return Details(
         type=type_,
@@ -287,17 +288,6 @@ def _padding(
         else:
             pads.append(same_pads(size, window, step, spread))
     return tuple(pads)
-
-
-def _as_pytorch(type_: str, layer: Any) -> dict[str, Shape]:
-    attention = type_ == "MultiheadAttention"
-    depthwise = hasattr(layer, "depth_multiplier")
-    shapes = {}
-    for path, shape in parameters(layer):
-        parts = path.split("/")[-2 if attention else -1 :]
-        name = ".".join(renamed(_NAMES, part) for part in parts)
-        shapes[name] = _reordered(type_, parts, shape, depthwise)
-    return shapes
 
 
 _NAMES: Final = {**PARAMETERS, "attention_output": "out"}

@@ -59,7 +59,11 @@ def finished(recorded: Recorded, position: int, details: Details) -> Layer:
         for inputs, outputs in recorded.calls
     ]
     first = calls[0]
-    type_ = "Flatten" if _flattens(first) else details.type
+    type_ = details.type
+    if not first.parameters and len(first.inputs) == len(first.outputs) == 1:
+        (in_shape,), (out_shape,) = first.inputs, first.outputs
+        if len(in_shape) > 2 and out_shape == (in_shape[0], prod(in_shape[1:])):
+            type_ = "Flatten"  # a custom class may flatten too
     counts = [flops(replace(call, type=type_)) for call in calls]
     total = recorded.flops
     if details.flops is not None:
@@ -96,14 +100,6 @@ def flops(call: Shapes) -> int | None:
     """
     costs = layer_costs(call)
     return None if isinstance(costs, Refusal) else total_flops(costs)
-
-
-def _flattens(call: Shapes) -> bool:
-    """Return whether a layer of a custom class is a Flatten."""
-    if call.parameters or len(call.inputs) != 1 or len(call.outputs) != 1:
-        return False
-    (in_shape,), (out_shape,) = call.inputs, call.outputs
-    return len(in_shape) > 2 and out_shape == (in_shape[0], prod(in_shape[1:]))
 
 
 def _pads(details: Details, call: Shapes) -> Pads | None:

@@ -273,7 +273,10 @@ class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: 
             row.multiplied += sum(
                 part.flops for part in costs if part.formula.partition(".")[0] in _MULTIPLIES
             )
-            row.products += _product(call)
+            if call.name in ("aten::mm", "aten::addmm"):
+                at = operator_row(call.name).input
+                rows, in_features = call.shape(at)
+                row.products.append((rows, in_features, call.shape(at + 1)[1]))
         if not row.layer:
             self._runs(row)
 
@@ -324,15 +327,6 @@ def _only_product(row: _Row) -> tuple[int, int] | None:
     return (out_features, in_features) if no_others and fits_matrix else None
 
 
-def _product(call: Call) -> list[tuple[int, int, int]]:
-    """Return (rows, in, out) of a matrix product; empty for another operator."""
-    if call.name not in ("aten::mm", "aten::addmm"):
-        return []
-    at = operator_row(call.name).input
-    rows, in_features = call.shape(at)
-    return [(rows, in_features, call.shape(at + 1)[1])]
-
-
 _MULTIPLIES: Final = ("matmul", "attention")
 
 
@@ -348,41 +342,34 @@ def _computes(call: Call, result: Any) -> bool:
 
 def _call(function: Any, arguments: Any, named: Mapping[str, Any], result: Any) -> Call:
     declared = function._schema.arguments  # only the schema has the order of the inputs
-    values = [
-        arguments[i] if i < len(arguments) else named.get(argument.name, argument.default_value)
-        for i, argument in enumerate(declared)
-    ]
+    shapes: list[Entry] = []
+    types: list[str] = []
+    scalars: list[str] = []  # as torch.profiler writes them
+    for i, argument in enumerate(declared):
+        default = named.get(argument.name, argument.default_value)
+        value = arguments[i] if i < len(arguments) else default
+        shape: Entry = ()
+        type_ = scalar = ""
+        if isinstance(value, torch.Tensor):
+            shape, type_ = tuple(value.shape), str(value.dtype).removeprefix("torch.")
+        elif isinstance(value, tuple | list):
+            type_, scalar = "Scalar", str(list(value))
+            if value and isinstance(value[0], torch.Tensor):
+                tensors = (item for item in value if isinstance(item, torch.Tensor))
+                shape, type_ = tuple(tuple(tensor.shape) for tensor in tensors), "TensorList"
+        elif value is not None:
+            type_, scalar = "Scalar", str(value)
+        shapes.append(shape)
+        types.append(type_)
+        scalars.append(scalar)
     output = next(_tensors(result), None)
     return Call(
         name=function._schema.name,
-        shapes=tuple(_entry(value) for value in values),
-        types=tuple(_type(value) for value in values),
-        scalars=tuple(_text(value) for value in values),
+        shapes=tuple(shapes),
+        types=tuple(types),
+        scalars=tuple(scalars),
         output=None if output is None else tuple(output.shape),
     )
-
-
-def _entry(value: Any) -> Entry:
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape)
-    if isinstance(value, tuple | list) and value and isinstance(value[0], torch.Tensor):
-        return tuple(tuple(item.shape) for item in value if isinstance(item, torch.Tensor))
-    return ()
-
-
-def _type(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype).removeprefix("torch.")
-    if isinstance(value, tuple | list) and value and isinstance(value[0], torch.Tensor):
-        return "TensorList"
-    return "" if value is None else "Scalar"
-
-
-def _text(value: Any) -> str:
-    """Return a scalar input as torch.profiler writes it."""
-    if value is None or isinstance(value, torch.Tensor):
-        return ""
-    return str(list(value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _layout(tensors: list[torch.Tensor]) -> Layout:

@@ -15,27 +15,20 @@ _LONGEST: Final = 64 << 10
 """Letters of the longest readable name; beyond it the mangled name is shown."""
 
 
-def _limit() -> None:
-    try:
-        import resource
-    except ImportError:  # Windows; the caller's time limit remains
-        return
-    limits = {
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: _CPU_SECONDS,
-        resource.RLIMIT_AS: _MEMORY_BYTES,
-    }
-    for which, value in limits.items():
-        resource.setrlimit(which, (value, value))
-
-
 def main() -> None:
     """Write ``ready``, then a line for each line read: the readable name, else the line itself."""
     sys.path.append(sys.argv[1])
     from pycxxfilt import itanium_demangle
 
     print("ready", flush=True)  # noqa: T201
-    _limit()
+    try:
+        import resource
+    except ImportError:  # Windows; the caller's time limit remains
+        pass
+    else:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     for line in sys.stdin:
         name = line.rstrip("\n")
         try:

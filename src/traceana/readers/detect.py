@@ -108,8 +108,17 @@ def detect(path: Path) -> Format:
     if confidence <= Confidence.EVENTS:
         _refuse_documents(head)
     if confidence < Confidence.JSON:
-        # The first table may be behind long output of the program.
-        surest = _first_printed_table(path) or surest
+        # The first printed table may be behind long output of the program.
+        printed_formats = tuple(format_ for format_ in FORMATS if format_.is_printed)
+        before = b""
+        for block in ByteSource(path).blocks():
+            content = before + block
+            printed = Head(path, content, plain_text(content))
+            confidence, table_format = _surest(printed, printed_formats)
+            if confidence > Confidence.LOG:
+                surest = table_format
+                break
+            before = block[-_LONGEST_HEADER:]
     if surest is None:
         raise UnknownFormatError(
             f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, "
@@ -132,19 +141,6 @@ def _surest(head: Head, formats: tuple[Format, ...]) -> tuple[Confidence, Format
         if confidence is Confidence.CERTAIN:
             break
     return surest
-
-
-def _first_printed_table(path: Path) -> Format | None:
-    """Return the format of the first printed table in any part of ``path``."""
-    printed_formats = tuple(format_ for format_ in FORMATS if format_.is_printed)
-    before = b""
-    for block in ByteSource(path).blocks():
-        content = before + block
-        confidence, surest = _surest(Head(path, content, plain_text(content)), printed_formats)
-        if confidence > Confidence.LOG:
-            return surest
-        before = block[-_LONGEST_HEADER:]
-    return None
 
 
 def _refuse_documents(head: Head) -> None:

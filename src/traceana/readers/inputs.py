@@ -113,7 +113,10 @@ def _traces_below(folder: Path) -> Input:
     for path in _walk(folder):
         preference, path = (0, path) if is_bundle(path) else _preference(path)
         if preference is not None:
-            recordings = named.setdefault((path.parent, _stem(path.name)), [])
+            # rocprof writes results.csv and results.db; other CSV tables are not named as traces.
+            endings = (*_ENDINGS, ".csv.gz", ".csv")
+            ending = next((ending for ending in endings if path.name.endswith(ending)), "")
+            recordings = named.setdefault((path.parent, path.name.removesuffix(ending)), [])
             # The files of a run of rocprofv3 are one recording.
             if (preference, path) not in recordings:
                 recordings.append((preference, path))
@@ -239,16 +242,6 @@ def _preference(path: Path) -> tuple[int | None, Path]:
 def numberless(path: Path) -> str:
     """Return the name of ``path`` with ``#`` for each number: files of ranks have one name."""
     return _NUMBERS.sub("#", path.name)
-
-
-def _stem(name: str) -> str:
-    """Return ``name`` without its ending, which recordings of one run have in common.
-
-    rocprof writes ``results.csv`` and ``results.db``; other tables in CSV are not named as traces.
-    """
-    endings = (*_ENDINGS, ".csv.gz", ".csv")
-    ending = next((ending for ending in endings if name.endswith(ending)), "")
-    return name[: len(name) - len(ending)]
 
 
 def is_name_of_trace(name: str) -> bool:

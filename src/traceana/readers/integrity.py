@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import DEVICE_WORK, SCHEMA, TIME_COLUMNS, Column
+from traceana.trace.schema import DEVICE_WORK, SCHEMA, TIME_COLUMNS
 
 FARTHEST_NS: Final = 1 << 62
 """Times this far from 0 (146 years) are impossible; below it differences fit int64."""
@@ -326,28 +326,24 @@ def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     for name, dtype in frame.schema.items():
         if name not in described or not dtype.is_integer():
             continue
-        bounds = _bounds(frame, name, dtype, described[name])
-        if bounds is None:
+        column = described[name]
+        if column.unit == "bytes" and column.dtype == pl.Int64:
+            possible = (_most(frame, name) if name == "bytes" else None) or _MOST_BYTES
+            most = min(possible, _MOST_BYTES)
+            least = -most
+        elif column.dtype == pl.UInt32 and dtype != pl.UInt32:
+            least, most = 0, (1 << 32) - 1
+        elif column.dtype == pl.Int32 and dtype != pl.Int32:
+            least, most = -(1 << 31), (1 << 31) - 1
+        else:
             continue
         lowest, highest = _ends(frame[name])
-        if lowest < bounds[0] or highest > bounds[1]:
-            outside = ~pl.col(name).is_between(*bounds)
+        if lowest < least or highest > most:
+            outside = ~pl.col(name).is_between(least, most)
             lost = int(frame.select(outside.sum()).item())
             ledger.add("lost_field", lost, table=table, kept=True, detail=name)
             frame = frame.with_columns(pl.when(~outside).then(name).alias(name))
     return frame
-
-
-def _bounds(
-    frame: pl.DataFrame, name: str, dtype: pl.DataType, column: Column
-) -> tuple[int, int] | None:
-    """Return the least and the greatest possible value of a column, None if all values fit."""
-    if column.unit == "bytes" and column.dtype == pl.Int64:
-        most = (_most(frame, name) if name == "bytes" else None) or _MOST_BYTES
-        return -min(most, _MOST_BYTES), min(most, _MOST_BYTES)
-    if column.dtype == dtype or column.dtype not in (pl.Int32, pl.UInt32):
-        return None
-    return (0, (1 << 32) - 1) if column.dtype == pl.UInt32 else (-(1 << 31), (1 << 31) - 1)
 
 
 def _short_names(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
@@ -361,7 +357,12 @@ def _short_names(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str
     if not columns:
         return dict(frames)
     text = pl.concat([column.alias("text") for column in columns]).to_frame()
-    if _longest(text) <= _LONGEST_NAME:
+    # Categories are those of all traces of the process: where they are many more than the labels,
+    # only the distinct labels are looked up.
+    last_category = text.select(pl.col("text").to_physical().max()).item()
+    few = last_category is not None and last_category <= _MANY + text.height
+    label = pl.col("text").cat if few else pl.col("text").unique().cast(pl.String).str
+    if (text.select(label.len_bytes().max()).item() or 0) <= _LONGEST_NAME:
         return dict(frames)
     distinct = text.select(pl.col("text").unique().cast(pl.String)).to_series()
     long = distinct.filter(distinct.str.len_bytes() > _LONGEST_NAME).cast(pl.Categorical)
@@ -377,13 +378,3 @@ def _short_names(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str
             shortened = pl.when(is_long).then(cut.cast(pl.Categorical)).otherwise(name)
             short[table] = frame.with_columns(shortened.alias(name))
     return short
-
-
-def _longest(labels: pl.DataFrame) -> int:
-    """Return the bytes of the longest value of the only column, a categorical."""
-    most = labels.select(pl.all().to_physical().max()).item()
-    # Categories are those of all traces of the process: where they are many more than the labels,
-    # only the distinct labels are looked up.
-    few = most is not None and most <= _MANY + labels.height
-    text = pl.all().cat if few else pl.all().unique().cast(pl.String).str
-    return int(labels.select(text.len_bytes().max()).item() or 0)

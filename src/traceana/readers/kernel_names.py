@@ -120,7 +120,14 @@ def demangle(names: Iterable[str]) -> Demangled:
     mangled = [name for name in mangled if name not in _known]
     if not mangled:
         return demangled
-    command, error = _command()
+    command: list[str] = []
+    error: str | None = None
+    library = find_spec("pycxxfilt")
+    if library is None or library.origin is None:
+        error = "pycxxfilt is not installed"
+    else:
+        folder = Path(library.origin).parents[1]
+        command = [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER), str(folder)]
     deadline = time.monotonic() + _SECONDS
     while mangled and error is None:
         seconds = deadline - time.monotonic()
@@ -141,15 +148,6 @@ def demangle(names: Iterable[str]) -> Demangled:
         demangled.failed += len(mangled)
         demangled.error = error
     return demangled
-
-
-def _command() -> tuple[list[str], str | None]:
-    """Return the command of the helper process, and the reason where it is empty."""
-    library = find_spec("pycxxfilt")
-    if library is None or library.origin is None:
-        return [], "pycxxfilt is not installed"
-    folder = Path(library.origin).parents[1]
-    return [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER), str(folder)], None
 
 
 def _run(command: list[str], names: list[str], seconds: float) -> tuple[list[str], str | None]:

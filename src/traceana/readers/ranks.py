@@ -123,7 +123,14 @@ def read_ranks(
     if how == _IN_ORDER:
         _check_one_model(read, traces)
     captures = [(trace.meta.epoch_ns, _extent(trace)) for trace in traces]
-    communicating = how != _RECORDED and any(map(_communicates, traces))
+    names = (
+        column
+        for tables in (trace.tables for trace in traces)
+        for column in (tables.names["name"], tables.ops["name"], tables.ranges["text"])
+    )
+    communicating = how != _RECORDED and any(
+        column.unique().cast(pl.String).str.contains(_COLLECTIVE).any() for column in names
+    )
     if apart := check_one_run(read, captures, how, communicating=communicating):
         ledger.add("apart", 1, table="-", kept=True, detail=apart)
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
@@ -238,13 +245,6 @@ def check_one_run(
                 raise UsageError(f"{text}; if they are, name them rank0, rank1 …")
             return text
     return None
-
-
-def _communicates(trace: Trace) -> bool:
-    """Return whether a kernel, operator or range has the name of a collective."""
-    tables = trace.tables
-    columns = (tables.names["name"], tables.ops["name"].unique(), tables.ranges["text"].unique())
-    return any(column.cast(pl.String).str.contains(_COLLECTIVE).any() for column in columns)
 
 
 def _check_workers(files: Sequence[Path]) -> None:

@@ -79,18 +79,11 @@ class _Rows:
             cells = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         except sqlite3.Error as error:
             raise FetchError(str(error)) from error
-        return pl.DataFrame(
-            [_column(name, values) for name, values in zip(names, cells, strict=True)]
-        )
-
-
-def _column(name: str, values: tuple[Any, ...]) -> pl.Series:
-    """Return integers, bytes or nulls as a column."""
-    types = {type(value) for value in values} - {type(None)}
-    if not types:
-        return pl.Series(name, values, pl.Null)
-    if types == {int}:
-        return pl.Series(name, values, pl.Int64)
-    if types == {bytes}:
-        return pl.Series(name, values, pl.Binary)
-    raise FetchError(f"column {name} has cells of other types")
+        columns = []
+        for name, values in zip(names, cells, strict=True):
+            types = {type(value) for value in values} - {type(None)}
+            if types not in (set(), {int}, {bytes}):
+                raise FetchError(f"column {name} has cells of other types")
+            dtype = pl.Int64 if int in types else pl.Binary if bytes in types else pl.Null
+            columns.append(pl.Series(name, values, dtype))
+        return pl.DataFrame(columns)

@@ -113,7 +113,14 @@ class WorkloadRun(msgspec.Struct, frozen=True):
 
     def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
         """Return the outcome from the workload's files."""
-        report, damaged = _read(scratch / "workload.json")
+        report: _Report | None = None
+        damaged: tuple[str, ...] = ()
+        try:
+            report = msgspec.json.decode((scratch / "workload.json").read_bytes(), type=_Report)
+        except FileNotFoundError:
+            pass
+        except (*UNDECODABLE, OSError) as error:
+            damaged = (f"the workload's report is damaged: {error}",)
         layers = scratch / LAYERS_FILE
         processes, damaged_reports = read_reports(scratch)
         refused = None if report is None else report.refused
@@ -160,16 +167,6 @@ def find_workloads() -> Path:
         "command in a clone, or record your own script with 'traceana record -o FOLDER -- python "
         "...'"
     )
-
-
-def _read(path: Path) -> tuple[_Report | None, tuple[str, ...]]:
-    """Return the workload's report, or None if it is missing, or None and a note if damaged."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Report), ()
-    except FileNotFoundError:
-        return None, ()
-    except (*UNDECODABLE, OSError) as error:
-        return None, (f"the workload's report is damaged: {error}",)
 
 
 def _workload(report: _Report) -> Workload | None:

@@ -92,7 +92,14 @@ class StepRecorder:
 
     def __enter__(self) -> StepRecorder:
         """Create the folder, in rank 0 only."""
-        if _other_rank():
+        rank = None
+        if _imported("torch"):
+            rank = rank_of(sys.modules["torch"])
+        elif _imported("jax"):
+            from traceana.record.inside.compiled_steps import jax_rank
+
+            rank = jax_rank(sys.modules["jax"])
+        if rank is not None and rank[0] != 0:
             return self
         check_profiler(None)
         check_free(self._folder, force=self._force)
@@ -291,16 +298,3 @@ _PROFILERS: Final = {
 def _imported(name: str) -> bool:
     """Return whether a module is imported: one that is hidden is there as None."""
     return sys.modules.get(name) is not None
-
-
-def _other_rank() -> bool:
-    """Return whether this is a rank other than 0 of a distributed run."""
-    if _imported("torch"):
-        rank = rank_of(sys.modules["torch"])
-    elif _imported("jax"):
-        from traceana.record.inside.compiled_steps import jax_rank
-
-        rank = jax_rank(sys.modules["jax"])
-    else:
-        rank = None
-    return rank is not None and rank[0] != 0

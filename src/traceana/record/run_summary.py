@@ -8,7 +8,7 @@ from pathlib import Path
 
 from traceana.report.numbers import duration, level, size
 from traceana.report.text import plain
-from traceana.runs.run_files import LAYERS_FILE, Profiler, Run, Status, StepTimes, Timing
+from traceana.runs.run_files import LAYERS_FILE, Profiler, Status, StepTimes, Timing
 from traceana.runs.run_folders import RecordedRun
 from traceana.settings import OVERHEAD_LEVEL
 
@@ -30,9 +30,23 @@ def run_summary(recorded: RecordedRun) -> str:
         lines.append(f"  trace     {run.traces[0]}{more}, {size(bytes_)}")
     lines.append(f"  layers    {LAYERS_FILE if recorded.layers else 'none'}")
     if timing is not None:
-        lines += [f"  step      {text}" for text in _steps(run, timing)]
-        if timing.without_profiler is not None and timing.with_profiler is not None:
-            lines.append(f"  overhead  {_overhead(timing)}")
+        unprofiled, profiled = timing.without_profiler, timing.with_profiler
+        if unprofiled is not None and unprofiled.steps_ns:
+            line = f"  step      {_step(unprofiled)} {_how(unprofiled)} without a profiler"
+            if batch := timing.images_per_step:
+                line += f", {duration(round((unprofiled.step_ns or 0) / batch))} per example"
+            lines.append(line)
+        if profiled is not None and profiled.steps_ns:
+            lines.append(f"  step      {_step(profiled)} {_how(profiled)} with {run.profiler}")
+        if unprofiled is not None and profiled is not None:
+            overhead = "inconclusive: at least 3 steps per run needed"
+            if timing.overhead_interval is not None:
+                low, high = timing.overhead_interval
+                bounds = f"{level(OVERHEAD_LEVEL)} interval {_percent(low)} to {_percent(high)} %"
+                overhead = f"inconclusive ({bounds})"
+                if timing.overhead is not None:
+                    overhead = f"{_percent(timing.overhead)} % ({bounds})"
+            lines.append(f"  overhead  {overhead}")
     lines += [f"  note      {note}" for note in run.notes]
     if run.traces:
         lines.append(f"next: traceana report {shlex.quote(str(recorded.folder))}")
@@ -48,8 +62,14 @@ def sweep_summary(folder: Path, runs: Sequence[RecordedRun], total: int) -> str:
         run, timing = recorded.run, recorded.timing() or Timing()
         name = ", ".join(f"{axis} {value}" for axis, value in run.point.items())
         failure = "" if run.status is Status.COMPLETE else f"{run.status}: {run.reason}"
-        without, profiled_times = _step(timing.without_profiler), _step(timing.with_profiler)
-        rows.append((name, without, profiled_times, _range(timing), failure))
+        unprofiled, profiled = timing.without_profiler, timing.with_profiler
+        overhead = ""
+        if unprofiled is not None and profiled is not None:
+            overhead = "inconclusive"
+            if timing.overhead is not None and timing.overhead_interval is not None:
+                low, high = timing.overhead_interval
+                overhead = f"{_percent(low)} to {_percent(high)} %"
+        rows.append((name, _step(unprofiled), _step(profiled), overhead, failure))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [f"{len(runs)} of {total} runs in {folder}"]
     for name, *figures, failure in rows:
@@ -64,46 +84,12 @@ def sweep_summary(folder: Path, runs: Sequence[RecordedRun], total: int) -> str:
     return "".join(f"{plain(line)}\n" for line in lines)
 
 
-def _steps(run: Run, timing: Timing) -> list[str]:
-    """Return a line for the steps without and with a profiler."""
-    unprofiled, profiled = timing.without_profiler, timing.with_profiler
-    lines = []
-    if unprofiled is not None and unprofiled.steps_ns:
-        line = f"{_step(unprofiled)} {_how(unprofiled)} without a profiler"
-        if batch := timing.images_per_step:
-            line += f", {duration(round((unprofiled.step_ns or 0) / batch))} per example"
-        lines.append(line)
-    if profiled is not None and profiled.steps_ns:
-        lines.append(f"{_step(profiled)} {_how(profiled)} with {run.profiler}")
-    return lines
-
-
 def _how(times: StepTimes) -> str:
     return f"{'median' if times.synchronized else 'mean'} of {len(times.steps_ns)}"
 
 
 def _step(times: StepTimes | None) -> str:
     return "" if times is None or times.step_ns is None else duration(round(times.step_ns))
-
-
-def _overhead(timing: Timing) -> str:
-    """Return the profiler's overhead per step, or why it is inconclusive."""
-    if timing.overhead_interval is None:
-        return "inconclusive: at least 3 steps per run needed"
-    low, high = timing.overhead_interval
-    bounds = f"{level(OVERHEAD_LEVEL)} interval {_percent(low)} to {_percent(high)} %"
-    if timing.overhead is not None:
-        return f"{_percent(timing.overhead)} % ({bounds})"
-    return f"inconclusive ({bounds})"
-
-
-def _range(timing: Timing) -> str:
-    if timing.without_profiler is None or timing.with_profiler is None:
-        return ""
-    if timing.overhead is None or timing.overhead_interval is None:
-        return "inconclusive"
-    low, high = timing.overhead_interval
-    return f"{_percent(low)} to {_percent(high)} %"
 
 
 def _percent(share: float) -> str:

@@ -59,7 +59,12 @@ def _progression(before: list[str], last: str, text: str) -> list[str]:
     if len(begin) != len(before[-3:]) or not last.isdecimal():
         raise UsageError(f"--sweep {text}: .. needs integers, as in NAME=1,2,4..512")
     end, value = int(last), begin[-1]
-    ratio = _ratio(begin)
+    ratio = 0
+    if len(begin) > 1 and begin[-2] and begin[-1] % begin[-2] == 0:
+        ratio = begin[-1] // begin[-2]
+    # 1, 2 is continued by doubling; 1, 2, 3 and 2, 4, 6 by their difference.
+    if ratio < 2 or (len(begin) > 2 and begin[-3] * ratio != begin[-2]):
+        ratio = 0
     difference = begin[-1] - begin[-2] if len(begin) > 1 else 1
     values: list[str] = []
     while value < end and len(values) < _MOST and (ratio or difference > 0):
@@ -71,16 +76,6 @@ def _progression(before: list[str], last: str, text: str) -> list[str]:
             f"value below it is {values[-2] if len(values) > 1 else begin[-1]}"
         )
     return values
-
-
-def _ratio(values: Sequence[int]) -> int | None:
-    """Return the integer ratio by which ``values`` are continued, None for a difference."""
-    if len(values) < 2 or values[-2] == 0 or values[-1] % values[-2]:
-        return None
-    ratio = values[-1] // values[-2]
-    agrees = len(values) < 3 or values[-3] * ratio == values[-2]
-    # 1, 2 is continued by doubling; 1, 2, 3 and 2, 4, 6 by their difference.
-    return ratio if ratio >= 2 and agrees else None
 
 
 def points(axes: Sequence[Axis]) -> tuple[Point, ...]:
@@ -145,7 +140,10 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         framework = self.framework
         for axis, value in values.items():
             if axis == _FRAMEWORK:
-                framework = _framework(value)
+                if value not in [*Framework]:
+                    names = ", ".join(Framework)
+                    raise UsageError(f"--sweep framework: unknown {value}; frameworks: {names}")
+                framework = Framework(value)
                 continue
             if f"--{axis}" in options:
                 raise UsageError(f"--{axis} is both an option and a sweep axis: remove one")
@@ -161,14 +159,6 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         for name, value in (("--warm-up", self.warm_up), ("--steps", self.steps)):
             words += [] if value is None else [name, str(value)]
         return tuple(words)
-
-
-def _framework(value: str) -> Framework:
-    try:
-        return Framework(value)
-    except ValueError:
-        names = ", ".join(Framework)
-        raise UsageError(f"--sweep framework: unknown {value}; frameworks: {names}") from None
 
 
 def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:

@@ -212,7 +212,12 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
     """Return the factors of the activities ``flags`` by the kind of ``change``."""
     kind, _, argument = (change.by or "").partition(":")
     if kind in ("tensor-cores", "fused-optimizer", "gpu"):
-        part, rows = _replayed_part(trace, processes)
+        part, rows = trace, np.arange(trace.tables.activities.height)
+        # Of a long trace a small part is replayed: counts of the rest take longer than the replay.
+        if len(rows) > REPLAYED_ACTIVITIES:
+            replayed = [graph.activity[graph.activity != NONE] for graph in processes]
+            rows = np.unique(np.concatenate(replayed))
+            part = trace.selection(trace.meta, activities=trace.tables.activities[rows])
         chosen = flags[rows]
         if kind == "tensor-cores":
             factors_of_part = with_tensor_cores(part, chosen)
@@ -233,20 +238,6 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
     if kind == "link":
         return over_another_link(trace, flags, float(argument))
     return with_ranks(trace, flags, int(argument))
-
-
-def _replayed_part(trace: Trace, processes: Sequence[Graph]) -> tuple[Trace, Ints]:
-    """Return ``trace`` with the work of the graphs ``processes`` alone, and its rows.
-
-    That of a short trace is all its work. Of a long one a small part is replayed, and the counts of
-    the rest take longer than the replay.
-    """
-    if trace.tables.activities.height <= REPLAYED_ACTIVITIES:
-        return trace, np.arange(trace.tables.activities.height)
-    rows = np.unique(
-        np.concatenate([graph.activity[graph.activity != NONE] for graph in processes])
-    )
-    return trace.selection(trace.meta, activities=trace.tables.activities[rows]), rows
 
 
 def selected_work(trace: Trace, change: Change) -> Flags:
@@ -281,8 +272,17 @@ def selected_work(trace: Trace, change: Change) -> Flags:
                 "no convolution in the trace computes a gradient of its input that nothing uses"
             )
     if not selected.any():
+        fields = {
+            "class": change.category,
+            "part": change.part,
+            "direction": change.direction,
+            "layer": change.layer,
+            "kernel": change.kernel,
+            "operator": change.operator,
+        }
+        given = ", ".join(f"{name} {value!r}" for name, value in fields.items() if value)
         raise NoSuchSelectionError(
-            f"no work {_words_for(change)} in the trace{_suggestion(trace, change)}"
+            f"no work of {given or 'a device'} in the trace{_suggestion(trace, change)}"
         )
     return selected
 
@@ -318,19 +318,6 @@ def _of_class(trace: Trace, change: Change) -> Flags:
 def _pattern(glob: str) -> str:
     """Return the regular expression of a pattern in which ``*`` is any text."""
     return "^" + ".*".join(re.escape(part) for part in glob.split("*")) + "$"
-
-
-def _words_for(change: Change) -> str:
-    fields = {
-        "class": change.category,
-        "part": change.part,
-        "direction": change.direction,
-        "layer": change.layer,
-        "kernel": change.kernel,
-        "operator": change.operator,
-    }
-    given = [f"{name} {value!r}" for name, value in fields.items() if value]
-    return "of " + ", ".join(given) if given else "of a device"
 
 
 def _suggestion(trace: Trace, change: Change) -> str:

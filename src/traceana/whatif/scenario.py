@@ -348,7 +348,16 @@ def _change(text: str, whole: str) -> Change:
         )
     change = Change(remove=True)
     if parsed["factor"] is not None:
-        change = Change(factor=_factor(parsed["factor"], whole))
+        try:
+            ends = [float(number) for number in parsed["factor"].split("..")]
+        except ValueError:
+            ends = []
+        if not 1 <= len(ends) <= 2 or not all(0 <= end <= _LARGEST_FACTOR for end in ends):
+            raise UsageError(
+                f"{parsed['factor']!r} in {whole!r} is not a factor: use a number from 0 to "
+                f"{_LARGEST_FACTOR:g}, or two as in 0.5..0.8"
+            )
+        change = Change(factor=ends[0] if len(ends) == 1 else (min(ends), max(ends)))
     what, (kind, _, pattern) = parsed["what"], parsed["what"].partition(":")
     try:
         if kind == "range" and pattern:
@@ -361,19 +370,6 @@ def _change(text: str, whole: str) -> Change:
         return replace(change, **_selected_by(what))
     except UsageError as error:
         raise UsageError(f"{whole!r}: {error}") from None
-
-
-def _factor(text: str, whole: str) -> float | tuple[float, float]:
-    try:
-        numbers = [float(number) for number in text.split("..")]
-    except ValueError:
-        numbers = []
-    if not 1 <= len(numbers) <= 2 or not all(0 <= number <= _LARGEST_FACTOR for number in numbers):
-        raise UsageError(
-            f"{text!r} in {whole!r} is not a factor: use a number from 0 to {_LARGEST_FACTOR:g}, "
-            "or two as in 0.5..0.8"
-        )
-    return numbers[0] if len(numbers) == 1 else (min(numbers), max(numbers))
 
 
 def _file(path: Path) -> Scenario:

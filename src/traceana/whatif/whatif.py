@@ -806,23 +806,16 @@ def _notes(model: Model, scenarios: Sequence[BoundScenario]) -> tuple[str, ...]:
     if unmoved:
         noun = "activity" if unmoved == 1 else "activities"
         notes.append(f"no recorded dependency: {unmoved:,} {noun}, not moved")
-    notes += _on_collectives(model)
-    return tuple(notes)
-
-
-def _on_collectives(model: Model) -> tuple[str, ...]:
-    """Return how many collectives wait for the last of their ranks, if there are collectives."""
-    trace = model.trace.whole
-    category = labels(trace.tables, "category")["category"]
+    category = labels(model.trace.whole.tables, "category")["category"]
     collectives = int((category == "collective").sum())
     together = sum(model.meetings.ranks)
-    if not collectives:
-        return ()
-    if not together:
-        return ("collectives: recorded durations, waits for other ranks included",)
-    apart = collectives - together
-    rest = f", {apart:,} with their recorded duration" if apart > 0 else ""
-    return (f"collectives: {together:,} wait for their last rank{rest}",)
+    if collectives and not together:
+        notes.append("collectives: recorded durations, waits for other ranks included")
+    elif collectives:
+        apart = collectives - together
+        rest = f", {apart:,} with their recorded duration" if apart > 0 else ""
+        notes.append(f"collectives: {together:,} wait for their last rank{rest}")
+    return tuple(notes)
 
 
 _MOST_TERMS: Final = 200

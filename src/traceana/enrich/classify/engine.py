@@ -200,24 +200,18 @@ def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
     class_of_rule = pl.DataFrame(columns, schema=CLASS_COLUMNS).with_columns(
         rule=pl.Series([rule.id for rule in rules.rules], dtype=pl.String)
     )
-    classes = class_of_rule[_deciding_rules(texts, heads, rules.rules)]
+    # The first rule that matches a name decides; the last rule matches all.
+    deciding = np.full(len(texts), len(rules.rules) - 1, dtype=np.int64)
+    undecided = _UndecidedNames(texts, heads)
+    for first in range(0, len(rules.rules), _AT_ONCE):
+        batch = rules.rules[first : first + _AT_ONCE]
+        for position, rows in enumerate(undecided.matching(batch), first):
+            deciding[undecided.decide(rows)] = position
+        undecided.forget_decided()
+    classes = class_of_rule[deciding]
     completed = _complete(classes, texts, heads, rules.attributes).with_columns(name=names)
     family = pl.col("algorithm").replace_strict(FAMILY_OF_ALGORITHM, default=None)
     return completed.with_columns(family=family.cast(pl.String)).select(list(CLASS_SCHEMA))
-
-
-def _deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
-    """Return the position of the first rule that matches each name; the last rule matches all.
-
-    ``names`` are in canonical spelling, ``heads`` are their heads.
-    """
-    deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
-    undecided = _UndecidedNames(names, heads)
-    for first in range(0, len(rules), _AT_ONCE):
-        for position, rows in enumerate(undecided.matching(rules[first : first + _AT_ONCE]), first):
-            deciding[undecided.decide(rows)] = position
-        undecided.forget_decided()
-    return deciding
 
 
 def matches(rules: Sequence[Rule], names: pl.Series, heads: pl.Series) -> list[bool]:

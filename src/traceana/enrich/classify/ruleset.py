@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,9 +100,24 @@ def load_rules(*files: Path) -> RuleSet:
     """
     if not files:
         return _own_rules()
-    of_users = [_rules_of(file) for file in files]
+    of_users = []
+    for file in files:
+        try:
+            text = text_content(file, "TOML file of rules")
+            of_users.append(parse_rules(text, as_unicode(str(file))))
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(
+                f"{file}: not UTF-8 ({error}); give a UTF-8 TOML file"
+            ) from None
     # traceana's rules come first, so that the error names the user's file for a duplicate id.
-    _check_ids((*_own_rules().rules, *(rule for part in of_users for rule in part.rules)))
+    file_of_id: dict[str, str] = {}
+    for rule in chain.from_iterable(part.rules for part in (_own_rules(), *of_users)):
+        if rule.id in file_of_id:
+            raise InvalidInputError(
+                f"{rule.file}: rule id {rule.id!r} is already used in {file_of_id[rule.id]}; "
+                "rename it"
+            )
+        file_of_id[rule.id] = rule.file
     return _joined([*of_users, _own_rules()])
 
 
@@ -112,13 +128,6 @@ def _own_rules() -> RuleSet:
     texts = ((file, (folder / file).read_text(encoding="utf-8")) for file in order)
     # The tests check traceana's patterns. Compiling them here takes as long as classification.
     return _joined(parse_rules(text, file, check_patterns=False) for file, text in texts)
-
-
-def _rules_of(file: Path) -> RuleSet:
-    try:
-        return parse_rules(text_content(file, "TOML file of rules"), as_unicode(str(file)))
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{file}: not UTF-8 ({error}); give a UTF-8 TOML file") from None
 
 
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
@@ -158,17 +167,6 @@ def _joined(parts: Iterable[RuleSet]) -> RuleSet:
         tuple(attribute for part in parts for attribute in part.attributes),
         tuple(operator for part in parts for operator in part.operators),
     )
-
-
-def _check_ids(rules: Iterable[Rule]) -> None:
-    seen: dict[str, str] = {}
-    for rule in rules:
-        if rule.id in seen:
-            other = seen[rule.id]
-            raise InvalidInputError(
-                f"{rule.file}: rule id {rule.id!r} is already used in {other}; rename it"
-            )
-        seen[rule.id] = rule.file
 
 
 class _Location:

@@ -234,11 +234,20 @@ def _condition(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
 
 def _value_by_rule(rules: Mapping[int, ContextRule], column: str) -> pl.Expr:
     """Return the value of ``column`` by the deciding rule: its own, or else that of the name."""
-    rule_number = pl.col("deciding")
-    rule_values = {
-        i: value for i, rule in rules.items() if (value := _value_of_rule(rule, column)) is not None
-    }
-    default = pl.col(column)
+    rule_number, of_name = pl.col("deciding"), pl.col(column)
+    rule_values: dict[int, pl.Expr] = {}
+    for i, rule in rules.items():
+        if column in rule.set:
+            rule_values[i] = pl.lit(rule.set[column])
+        elif column in rule.from_purpose:
+            rule_values[i] = pl.col(f"purpose_{column}")
+        elif column in rule.from_episode and column == "algorithm":
+            # The episode decides the algorithm of the parts whose name does not.
+            is_known = of_name.is_not_null() & (of_name != "unknown")
+            rule_values[i] = pl.when(is_known).then(of_name).otherwise(pl.col("episode_algorithm"))
+        elif column in rule.from_episode:
+            rule_values[i] = pl.coalesce(pl.col(f"episode_{column}"), of_name)
+    default = of_name
     if column == "precision":
         multiplies = pl.col("category").is_in(MULTIPLIED)
         default = pl.coalesce(default, pl.when(multiplies).then("operand"))
@@ -246,19 +255,3 @@ def _value_by_rule(rules: Mapping[int, ContextRule], column: str) -> pl.Expr:
         *(pl.when(rule_number == i).then(value) for i, value in rule_values.items()),
         pl.when(rule_number.is_in([*rule_values]).not_()).then(default),
     )
-
-
-def _value_of_rule(rule: ContextRule, column: str) -> pl.Expr | None:
-    """Return the value that ``rule`` gives to ``column``; None if it leaves that of the name."""
-    of_name = pl.col(column)
-    if column in rule.set:
-        return pl.lit(rule.set[column])
-    if column in rule.from_purpose:
-        return pl.col(f"purpose_{column}")
-    if column not in rule.from_episode:
-        return None
-    if column == "algorithm":
-        # The episode decides the algorithm of the parts whose name does not.
-        is_known = of_name.is_not_null() & (of_name != "unknown")
-        return pl.when(is_known).then(of_name).otherwise(pl.col("episode_algorithm"))
-    return pl.coalesce(pl.col(f"episode_{column}"), of_name)

@@ -33,7 +33,17 @@ def with_searches(trace: Trace) -> Trace:
     The class of such an activity gets the category ``other`` and the function :data:`FUNCTION`; its
     other columns are unchanged. Its layer is the row of ``layers`` with the role :data:`ROLE`.
     """
-    trace = _without_earlier_marks(trace)
+    if (trace.tables.layers["role"] == ROLE).any():
+        # Marks of an earlier search give way to the layers of the operators.
+        operator_layers = trace.tables.layers.height - 1
+        operator_layer = trace.tables.ops["layer"].gather(trace.tables.activities["op"])
+        is_marked = pl.col("layer") == operator_layers
+        trace = trace.with_tables(
+            activities=trace.tables.activities.with_columns(
+                pl.when(is_marked).then(operator_layer).otherwise("layer").alias("layer")
+            ),
+            layers=trace.tables.layers.head(operator_layers),
+        )
     is_auxiliary = trace.tables.names["function"].fill_null("") == FUNCTION
     is_kernel = trace.tables.activities["kind"] == "kernel"
     auxiliary = is_auxiliary.gather(trace.tables.activities["name_id"]) & is_kernel
@@ -53,20 +63,6 @@ def with_searches(trace: Trace) -> Trace:
         activities=conform("activities", activities),
         classes=conform("classes", classes),
         layers=layers,
-    )
-
-
-def _without_earlier_marks(trace: Trace) -> Trace:
-    """Return ``trace`` without the marks of an earlier search: with the operators' layers."""
-    if not (trace.tables.layers["role"] == ROLE).any():
-        return trace
-    kept = trace.tables.layers.height - 1
-    operator_layer = trace.tables.ops["layer"].gather(trace.tables.activities["op"])
-    return trace.with_tables(
-        activities=trace.tables.activities.with_columns(
-            pl.when(pl.col("layer") == kept).then(operator_layer).otherwise("layer").alias("layer")
-        ),
-        layers=trace.tables.layers.head(kept),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from importlib import resources
 from typing import Final, Literal
 
@@ -53,7 +52,17 @@ class Operators(msgspec.Struct, frozen=True):
         """
         withins = tuple({rule.within: None for rule in context.rules if rule.within})
         ops, scopes = trace.tables.ops, _scopes(trace)
-        names = _name_traits(classes, context, withins)
+        texts = classes["name"]
+        bits = [
+            texts.str.contains(ascii_classes(within)).cast(pl.Int64) * (1 << i)
+            for i, within in enumerate(withins)
+        ]
+        purposeless = texts.str.contains(ascii_classes(context.purposeless))
+        names = classes.rename({"name": "text"}).with_columns(
+            (pl.col("category") == "conv").alias("is_convolution"),
+            (pl.col("category").is_in(context.purposes) & ~purposeless).alias("is_purpose"),
+            sum(bits, pl.zeros(len(texts), pl.Int64, eager=True)).alias("within"),
+        )
         name = _rows_of_names(ops["name"], names)
         tree = Tree.of_table(ops)
         row = np.arange(ops.height)
@@ -108,18 +117,6 @@ def _scopes(trace: Trace) -> pl.Series:
 
 def _tails(scopes: pl.Series) -> pl.Series:
     return scopes.cast(pl.String).str.extract(_SCOPE_TAIL).fill_null(_UNNAMED)
-
-
-def _name_traits(classes: pl.DataFrame, context: Context, withins: Sequence[str]) -> pl.DataFrame:
-    texts = classes["name"]
-    patterns = map(ascii_classes, withins)
-    bits = [texts.str.contains(p).cast(pl.Int64) * (1 << i) for i, p in enumerate(patterns)]
-    purposeless = texts.str.contains(ascii_classes(context.purposeless))
-    return classes.rename({"name": "text"}).with_columns(
-        (pl.col("category") == "conv").alias("is_convolution"),
-        (pl.col("category").is_in(context.purposes) & ~purposeless).alias("is_purpose"),
-        sum(bits, pl.zeros(len(texts), pl.Int64, eager=True)).alias("within"),
-    )
 
 
 def _rows_of_names(column: pl.Series, names: pl.DataFrame) -> Ints:

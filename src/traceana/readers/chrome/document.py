@@ -227,8 +227,13 @@ _PAIR: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-f
 
 def repair(text: bytes) -> bytes:
     """Return ``text`` with bare non-numbers as null and its strings made valid JSON strings."""
-    if _is_sound(text):
-        return text
+    if b"\\" not in text and text.isascii():
+        # Without escapes, every second piece between quotes is a string.
+        pieces = text.split(b'"')
+        has_control = _CONTROL.search(b'"'.join(pieces[1::2]))
+        has_no_number = _NO_NUMBER.search(b'"'.join(pieces[::2]))
+        if len(pieces) % 2 == 1 and not has_control and not has_no_number:
+            return text
     parts: list[bytes] = []
     position = 0
     for string in _STRING.finditer(text):
@@ -237,18 +242,6 @@ def repair(text: bytes) -> bytes:
         position = string.end()
     parts.append(_NO_NUMBER.sub(b"null", text[position:]))
     return b"".join(parts)
-
-
-def _is_sound(text: bytes) -> bool:
-    """Return whether there is certainly nothing to repair, without a look at each string."""
-    if b"\\" in text or not text.isascii():
-        return False
-    pieces = text.split(b'"')  # without escapes, every second one is a string
-    return (
-        len(pieces) % 2 == 1
-        and not _CONTROL.search(b'"'.join(pieces[1::2]))
-        and not _NO_NUMBER.search(b'"'.join(pieces[::2]))
-    )
 
 
 def _repair_string(string: bytes) -> bytes:

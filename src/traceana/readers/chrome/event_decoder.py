@@ -217,8 +217,14 @@ def integers(values: Sequence[object]) -> pl.Series:
 
 
 def _integer(value: object) -> int | None:
-    if isinstance(value, str):
-        return _from_text(value)
+    if isinstance(value, str) and value.startswith("0x"):
+        try:
+            value = int(value, 16)
+        except ValueError:
+            return None
+    elif isinstance(value, str):
+        match = _TRAILING_DIGITS.search(value)
+        value = int(match.group(1)) if match else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, float):
@@ -228,13 +234,3 @@ def _integer(value: object) -> int | None:
     if 2**63 <= value < 2**64:
         value -= 2**64
     return value if -(2**63) <= value < 2**63 else None
-
-
-def _from_text(text: str) -> int | None:
-    if text.startswith("0x"):
-        try:
-            return _integer(int(text, 16))
-        except ValueError:
-            return None
-    match = _TRAILING_DIGITS.search(text)
-    return _integer(int(match.group(1))) if match else None

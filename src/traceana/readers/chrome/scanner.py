@@ -68,7 +68,17 @@ class Scanner:
     def __init__(
         self, event: Any, frames: Mapping[str, Mapping[str, Column]], rules: list[Rule]
     ) -> None:
-        fields, numbers = _fields(event)
+        # The keys of an event and of its ``args`` with their kinds, and their numbers.
+        fields: list[_scanner.Field] = []
+        numbers: dict[str, int] = {}
+        for in_args, struct in ((False, event), (True, get_type_hints(event)[_ARGS])):
+            # Raw text in an event is a time.
+            kinds = {object: "a", str: "s", str | None: "o", msgspec.Raw: "r" if in_args else "t"}
+            types = get_type_hints(struct)
+            for field in msgspec.structs.fields(struct):
+                numbers[field.name] = len(fields)
+                kind = "a" if field.name == _ARGS else kinds.get(types[field.name], "i")
+                fields.append((in_args, field.encode_name, kind))
         self._frames = frames
         self._names = [*frames]
         numbers[""] = _NO_FIELD
@@ -111,25 +121,6 @@ class Scanner:
             },
             texts,
         )
-
-
-def _fields(event: Any) -> tuple[list[_scanner.Field], dict[str, int]]:
-    """Return the keys of a struct and of its ``args`` with their kinds, and their numbers."""
-    fields: list[_scanner.Field] = []
-    numbers: dict[str, int] = {}
-    for in_args, struct in ((False, event), (True, get_type_hints(event)[_ARGS])):
-        types = get_type_hints(struct)
-        for field in msgspec.structs.fields(struct):
-            numbers[field.name] = len(fields)
-            kind = "a" if field.name == _ARGS else _kind(types[field.name], in_args)
-            fields.append((in_args, field.encode_name, kind))
-    return fields, numbers
-
-
-def _kind(type_: Any, in_args: bool) -> str:
-    if type_ is msgspec.Raw:
-        return "r" if in_args else "t"  # raw text in an event is a time
-    return {object: "a", str: "s", str | None: "o"}.get(type_, "i")
 
 
 def _frame(

@@ -30,7 +30,6 @@ from traceana.readers.chrome import NO_EVENTS
 from traceana.readers.chrome.document import (
     LARGEST,
     NoEventsError,
-    Structure,
     read_head,
     read_tail,
     scan,
@@ -86,7 +85,17 @@ def read_stream(
     try:
         document = read_document(source.blocks(decoder.block), decoder, take)
     except NoEventsError as error:
-        raise _no_events(error, source) from error
+        if error.oversized:
+            raise NotATraceError(
+                f"{source.path} has no traceEvents in its first {LARGEST >> 20} MiB: "
+                "pass the file that a profiler exported"
+            ) from error
+        if error.complete and not source.truncated:
+            raise NotATraceError(f"{source.path} {NO_EVENTS}") from error
+        raise CorruptError(
+            f"{source.path} is truncated or invalid JSON before its first event: "
+            "copy or record it again"
+        ) from error
     source.truncated |= not document.whole
     return document
 
@@ -129,20 +138,6 @@ def read_document(
             document.whole = tail.keys is not None
             document.keys |= tail.keys or {}
     return document
-
-
-def _no_events(error: NoEventsError, source: ByteSource) -> Exception:
-    if error.oversized:
-        return NotATraceError(
-            f"{source.path} has no traceEvents in its first {LARGEST >> 20} MiB: "
-            "pass the file that a profiler exported"
-        )
-    if error.complete and not source.truncated:
-        return NotATraceError(f"{source.path} {NO_EVENTS}")
-    return CorruptError(
-        f"{source.path} is truncated or invalid JSON before its first event: "
-        "copy or record it again"
-    )
 
 
 @contextmanager
@@ -311,7 +306,20 @@ class EventStream(Generic[Columns]):
             columns = self._decoder.decode(b",".join(events))
         except UndecodableError:
             columns = self._decoder.decode_singly(events)
-        _count_gaps(text, structure, columns)
+        # Text between events other than a comma: malformed events, and repaired commas.
+        ends = [0, *structure.ends.tolist()]
+        starts = structure.starts.tolist()
+        if structure.closed is not None:
+            starts.append(structure.closed)
+        for i, (end, start) in enumerate(zip(ends, starts, strict=False)):
+            gap = text[end:start].strip()
+            if gap == b"," or (not gap and (i == 0 or start == structure.closed)):
+                continue
+            if gap.strip(b", \t\r\n"):
+                columns.events += 1
+                columns.count("malformed", "", 1)
+            else:
+                columns.repaired += 1
         if structure.closed is not None:
             self.closed = True
             self._buffer = text[structure.closed + 1 :]
@@ -338,23 +346,6 @@ class EventStream(Generic[Columns]):
             self._buffer = self._buffer[seam.end() :]
         else:
             self._buffer = self._buffer[-_LONGEST_SEAM:]
-
-
-def _count_gaps(text: bytes, structure: Structure, columns: Counted) -> None:
-    """Count text between events other than a comma: malformed events, and repaired commas."""
-    ends = [0, *structure.ends.tolist()]
-    starts = structure.starts.tolist()
-    if structure.closed is not None:
-        starts.append(structure.closed)
-    for i, (end, start) in enumerate(zip(ends, starts, strict=False)):
-        gap = text[end:start].strip()
-        if gap == b"," or (not gap and (i == 0 or start == structure.closed)):
-            continue
-        if gap.strip(b", \t\r\n"):
-            columns.events += 1
-            columns.count("malformed", "", 1)
-        else:
-            columns.repaired += 1
 
 
 def _last_seam(text: bytes) -> int:

@@ -296,7 +296,18 @@ ELEMENT_BYTES: Final = {
 def columns_of(events: list[Event]) -> Columns:
     """Return the columns of ``events``, as :func:`columns_from` returns them."""
     counts = Counter((event.ph, event.cat) for event in events)
-    routes = {key: _frame_of(key[0], (key[1] or "").lower()) for key in counts}
+    # The frame of the events of each phase and category, None for events left out.
+    routes: dict[tuple[str, str | None], str | None] = {}
+    for phase, category in counts:
+        lower = (category or "").lower()
+        frame = None
+        if phase == "X":
+            frame = COMPLETE.get(lower)
+        elif phase in ("i", "I"):
+            frame = "instant"
+        elif phase in ("s", "f") and lower not in LAUNCH_FLOWS:
+            frame = "flow"
+        routes[phase, category] = frame
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
     frames: dict[str, list[Event]] = {}
     for event in events:
@@ -356,15 +367,6 @@ def _cells(events: list[Event], kind: str, field: str, older_field: str = "") ->
 _HINTS: Final = get_type_hints(Args)
 _ARGS_FIELDS: Final = frozenset(_HINTS)
 _FIELDS_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if type_ is object)
-
-
-def _frame_of(phase: str, category: str) -> str | None:
-    """Return the frame for events of a phase and lower-case category, None for events left out."""
-    if phase == "X":
-        return COMPLETE.get(category)
-    if phase in ("i", "I"):
-        return "instant"
-    return "flow" if phase in ("s", "f") and category not in LAUNCH_FLOWS else None
 
 
 def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:

@@ -219,7 +219,21 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_copy).then("source_memory").alias("source_memory"),
         pl.when(is_copy).then("destination_memory").alias("destination_memory"),
     )
-    return _with_bytes_of_calls(frame, calls)
+    without_bytes = (pl.col("kind").is_in(["memcpy", "memset"])) & pl.col("bytes").is_null()
+    if not frame.select(without_bytes.any()).item():
+        return frame
+    # The launching call may have the bytes.
+    sizes = (
+        calls.lazy()
+        .filter(pl.col("bytes").is_not_null(), pl.col("correlation").is_not_null())
+        .group_by("correlation")
+        .agg(pl.col("bytes").first().alias("call_bytes"))
+        .collect()
+    )
+    joined = frame.join(sizes, on="correlation", how="left", maintain_order="left")
+    return joined.with_columns(
+        pl.when(without_bytes).then("call_bytes").otherwise("bytes").alias("bytes")
+    ).drop("call_bytes")
 
 
 def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -309,24 +323,6 @@ def _memory(word: pl.Expr, side: pl.Expr) -> pl.Expr:
         .then(pl.lit("device"))
         .otherwise(pl.lit("unknown"))
     )
-
-
-def _with_bytes_of_calls(frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return activities with the bytes of the launching call for copies without their own."""
-    without_bytes = (pl.col("kind").is_in(["memcpy", "memset"])) & pl.col("bytes").is_null()
-    if not frame.select(without_bytes.any()).item():
-        return frame
-    sizes = (
-        calls.lazy()
-        .filter(pl.col("bytes").is_not_null(), pl.col("correlation").is_not_null())
-        .group_by("correlation")
-        .agg(pl.col("bytes").first().alias("call_bytes"))
-        .collect()
-    )
-    joined = frame.join(sizes, on="correlation", how="left", maintain_order="left")
-    return joined.with_columns(
-        pl.when(without_bytes).then("call_bytes").otherwise("bytes").alias("bytes")
-    ).drop("call_bytes")
 
 
 def split_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -41,7 +41,19 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     content = plain_text(b"".join(source.blocks()))
-    measured = _measured(printed_lines(content)["line"].str.strip_chars_end(" "))
+    lines = printed_lines(content)["line"].str.strip_chars_end(" ")
+    measured = _Measurements()
+    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
+        titles = split_csv(table.header) if "," in table.header else []
+        if titles and not {"Kernel", "Invocations"} <= {*titles}:
+            continue
+        for line in table.rows:
+            if _END.match(line):
+                break
+            if titles:
+                measured.take_csv_row(line, titles)
+            else:
+                measured.take_line(line)
     if not measured.kernels:
         raise NotATraceError(
             f"{path} is output of nvprof without measured kernels: check the metrics and the "
@@ -54,7 +66,15 @@ def read(path: Path, progress: Progress) -> Trace:
     )
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     ledger.add("truncated", int(source.truncated), table="-", kept=True)
-    rows = [_row(*key, values) for key, values in measured.kernels.items()]
+    rows = []
+    for (device, name), values in measured.kernels.items():
+        numbers = {
+            column: value if column.endswith("percent") else round(value)
+            for column, value in values.items()
+        }
+        if "dram_read_bytes" in numbers and "dram_write_bytes" in numbers:
+            numbers["dram_bytes"] = numbers["dram_read_bytes"] + numbers["dram_write_bytes"]
+        rows.append(dict.fromkeys(COUNTERS) | {"device": device, "name": name} | numbers)
     frame = pl.DataFrame(rows, schema={**COUNTERS}, orient="row")
     plain = demangle(frame["name"].unique())
     plain.count_failures(ledger)
@@ -151,32 +171,3 @@ class _Measurements:
             columns.setdefault(column, value)
         else:
             self.lost += 1
-
-
-def _measured(lines: pl.Series) -> _Measurements:
-    """Return the measurements in the tables of ``lines``."""
-    measured = _Measurements()
-    for table in find_tables(lines.filter(lines != ""), f"^(?:{NVPROF_METRICS_TITLES})"):
-        titles = split_csv(table.header) if "," in table.header else []
-        if titles and not {"Kernel", "Invocations"} <= {*titles}:
-            continue
-        for line in table.rows:
-            if _END.match(line):
-                break
-            if titles:
-                measured.take_csv_row(line, titles)
-            else:
-                measured.take_line(line)
-    return measured
-
-
-def _row(device: int | None, name: str, values: _Values) -> _Values:
-    """Return the columns of ``counters`` of one kernel."""
-    numbers = {
-        column: value if column.endswith("percent") else round(value)
-        for column, value in values.items()
-    }
-    sides = [numbers.get(f"dram_{side}_bytes") for side in ("read", "write")]
-    if None not in sides:
-        numbers["dram_bytes"] = sum(side for side in sides if side is not None)
-    return dict.fromkeys(COUNTERS) | {"device": device, "name": name} | numbers

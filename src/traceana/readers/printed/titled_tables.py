@@ -170,10 +170,32 @@ def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
         if 0 < len(line) < _LONGEST_LINE:
             reader.take(line)
     tables = reader.tables
-    _set_decimal_marks([table for table in tables if table.profiler is Profiler.NSYS])
+    # Nsight Systems prints in the user's locale.
+    nsys_tables = [table for table in tables if table.profiler is Profiler.NSYS]
+    texts = ("name", "type", "device")
+    numbers = [
+        [cell for cells in table.rows for figure, cell in cells.items() if figure not in texts]
+        for table in nsys_tables
+    ]
+    common_mark = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
+    for table, printed in zip(nsys_tables, numbers, strict=True):
+        table.mark = decimal_mark(pl.Series(printed, dtype=pl.String)) or common_mark
     torch_tables = [table for table in tables if table.profiler is Profiler.TORCH]
     for table in torch_tables:
-        _mark_cpu_only(table)
+        # Old versions print the columns of the device wherever it was to be profiled, all 0, and
+        # the oldest only times that include inner operators: these are tables of the CPU.
+        figures = {column.figure for column in table.columns}
+        if not table.on_cpu and "self_cpu" in figures:
+            table.inclusive = "total" not in figures
+            no_device_time = table.total is not None and not table.total.value
+            table.on_cpu = table.inclusive or no_device_time
+        if not table.on_cpu:
+            continue
+        # The sum below a table of the CPU shows which rows it lacks.
+        table.device_total, table.total = table.total, table.cpu_total
+        for cells in table.rows:
+            cells.pop("share", None)
+            cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
     _merge_sort_orders(torch_tables)
     return tables, reader.memory_counters
 
@@ -264,26 +286,6 @@ def _set_units(table: SummaryTable, line: str) -> bool:
     return False
 
 
-def _mark_cpu_only(table: SummaryTable) -> None:
-    """Make a table of torch whose device times are not usable one of the CPU.
-
-    Old versions print the columns of the device wherever it was to be profiled, all 0, and the
-    oldest only times that include inner operators. The sum below a table of the CPU shows which
-    rows it lacks.
-    """
-    figures = {column.figure for column in table.columns}
-    if not table.on_cpu and "self_cpu" in figures:
-        table.inclusive = "total" not in figures
-        no_device_time = table.total is not None and not table.total.value
-        table.on_cpu = table.inclusive or no_device_time
-    if not table.on_cpu:
-        return
-    table.device_total, table.total = table.total, table.cpu_total
-    for cells in table.rows:
-        cells.pop("share", None)
-        cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
-
-
 def _merge_sort_orders(tables: list[SummaryTable]) -> None:
     """Move the rows of a table of torch to the table before it, if both are of one run.
 
@@ -324,18 +326,6 @@ def _are_of_one_run(first: SummaryTable, second: SummaryTable) -> bool:
     return len(common) >= _FEWEST_ALIKE and common_rows(first) == common_rows(second)
 
 
-def _set_decimal_marks(tables: list[SummaryTable]) -> None:
-    """Set the decimal marks of tables of Nsight Systems, which prints in the user's locale."""
-    texts = ("name", "type", "device")
-    numbers = [
-        [cell for cells in table.rows for figure, cell in cells.items() if figure not in texts]
-        for table in tables
-    ]
-    common_mark = decimal_mark(pl.Series(chain(*numbers), dtype=pl.String))
-    for table, printed in zip(tables, numbers, strict=True):
-        table.mark = decimal_mark(pl.Series(printed, dtype=pl.String)) or common_mark
-
-
 def device_of(text: str) -> tuple[int, str] | None:
     """Return number and name of the device in ``text``: ``Tesla K80 (0)``."""
     match = _DEVICE.fullmatch(text)
@@ -360,13 +350,22 @@ def _empty_table(
     lower = [title.lower() for title in titles]
     profiler = _profiler(lower)
     on_cpu = profiler is Profiler.TORCH and not any(map(_DEVICE_TITLE.fullmatch, lower))
-    columns = _columns(titles, separator)
+    columns: list[SummaryColumn] = []
+    for title in titles:
+        figure, unit = _figure(title)
+        # Of several columns with one figure, the first is read.
+        if any(column.figure == figure for column in columns):
+            figure = ""
+        described = _TITLES.get(title.lower())
+        # Padded cells have no quotes: three numbers in one column are three words.
+        words = 3 if separator == " " and described and described.unit == "axes" else 1
+        columns += [SummaryColumn(figure, unit, title.endswith("%")) for _ in range(words)]
     figures = [column.figure for column in columns]
     if profiler is Profiler.NSYS and lower[0].split(" (")[0] == "total":
         columns[0].figure = figures[0] = "bytes"
     if on_cpu and "self_cpu" in figures:
-        column = figures.index("self_cpu")
-        columns[column].figure = figures[column] = "total"
+        self_cpu = figures.index("self_cpu")
+        columns[self_cpu].figure = figures[self_cpu] = "total"
     has_figures = "total" in figures or "bytes" in figures or profiler is Profiler.TORCH
     if "name" not in figures or not has_figures:
         return None
@@ -395,21 +394,6 @@ def _empty_table(
         on_cpu=on_cpu,
         divided_by=divided_by,
     )
-
-
-def _columns(titles: list[str], separator: str) -> list[SummaryColumn]:
-    """Return the columns with ``titles``; of several with one figure, the first is read."""
-    columns: list[SummaryColumn] = []
-    for title in titles:
-        figure, unit = _figure(title)
-        if any(column.figure == figure for column in columns):
-            figure = ""
-        described = _TITLES.get(title.lower())
-        # Padded cells have no quotes: three numbers in one column are three words.
-        words = 3 if separator == " " and described and described.unit == "axes" else 1
-        is_percent = title.endswith("%")
-        columns += [SummaryColumn(figure, unit, is_percent) for _ in range(words)]
-    return columns
 
 
 def _profiler(titles: list[str]) -> Profiler:

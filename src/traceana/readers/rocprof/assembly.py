@@ -214,7 +214,23 @@ def counter_table(measured: pl.DataFrame, values: pl.DataFrame, ledger: Ledger) 
     )
     once = read.unique(["row", "counter"], keep="first", maintain_order=True)
     ledger.add("repeated", read.height - once.height, table="counters", kept=True, detail="values")
-    figures = once.group_by("row").agg(*_columns(once["counter"].unique().to_list()))
+    measured_counters = {*once["counter"].unique()}
+    parts: dict[str, list[pl.Expr]] = {}
+    for counter, (column, worth) in COLUMNS.items():
+        if counter in measured_counters:
+            value = pl.col("value").filter(pl.col("counter") == counter).first() * worth
+            parts.setdefault(column, []).append(value)
+    columns = {
+        column: pl.sum_horizontal(terms) if column == _TENSOR_OPS else pl.coalesce(terms)
+        for column, terms in parts.items()
+    }
+    traffic = [columns[name] for name in ("dram_read_bytes", "dram_write_bytes") if name in columns]
+    if len(traffic) == 2:
+        columns["dram_bytes"] = pl.sum_horizontal(traffic, ignore_nulls=False)
+    figures = once.group_by("row").agg(
+        (value if COUNTERS[column] == pl.Float64 else value.round().cast(pl.Int64)).alias(column)
+        for column, value in columns.items()
+    )
     duration = pl.col("end") - pl.col("start")
     names = plain_names(measured["name"])
     ledger.add("unnamed", names.null_count(), table="counters", kept=True)
@@ -236,28 +252,6 @@ def counter_table(measured: pl.DataFrame, values: pl.DataFrame, ledger: Ledger) 
     lost = measured.filter(pl.col("start").is_not_null()).height - facts["duration"].count()
     ledger.add("lost_field", lost, table="counters", kept=True, detail="impossible durations")
     return facts.join(figures, on="row", how="left", maintain_order="left")
-
-
-def _columns(names: list[str]) -> list[pl.Expr]:
-    """Return the columns of ``counters`` that the counters ``names`` of a dispatch give."""
-    parts: dict[str, list[pl.Expr]] = {}
-    for name, (column, worth) in COLUMNS.items():
-        if name in names:
-            value = pl.col("value").filter(pl.col("counter") == name).first() * worth
-            parts.setdefault(column, []).append(value)
-    columns = {
-        column: pl.sum_horizontal(values) if column == _TENSOR_OPS else pl.coalesce(values)
-        for column, values in parts.items()
-    }
-    sides = [columns[name] for name in ("dram_read_bytes", "dram_write_bytes") if name in columns]
-    if len(sides) == 2:
-        columns["dram_bytes"] = pl.sum_horizontal(sides, ignore_nulls=False)
-    return [
-        value.alias(column)
-        if COUNTERS[column] == pl.Float64
-        else value.round().cast(pl.Int64).alias(column)
-        for column, value in columns.items()
-    ]
 
 
 _BY_TYPE: Final = r"^GPU"
@@ -330,13 +324,31 @@ def assembled(
     events = sum(frame.height for frame in frames.values())
     screened = {table: screen(frame, table, ledger) for table, frame in frames.items()}
     tables, _ = rebase(screened, ledger)
-    measured, values = _measured(rows, ledger)
+    # The measured dispatches, and their values by the number of the dispatch, ``row``.
+    measured, values = dispatches(rows[Kind.COUNTERS], ledger)
+    for kind in (Kind.KERNELS, Kind.LAUNCHES):
+        launched = rows[kind].with_columns(
+            pl.int_range(measured.height, measured.height + pl.len(), dtype=pl.UInt32).alias("row")
+        )
+        launched_values = wide_values(launched)
+        if kind is Kind.LAUNCHES or launched_values.height:
+            measured = pl.concat([measured, launched.select(measured.columns)])
+            values = pl.concat([values, launched_values.select(values.columns)])
     counters = counter_table(measured, values, ledger)
     events += counters.height
 
     activities = tables["activities"]
-    named = activities.with_columns(names.frame()["name"].gather(activities["name_id"]))
-    tables["counters"] = _with_activities(counters, named)
+    keys = [*_KEY, "name"]
+    dispatched = (
+        activities.with_columns(names.frame()["name"].gather(activities["name_id"]))
+        .with_row_index("activity")
+        .filter(pl.col("dispatch").is_not_null())
+        .select("activity", *keys)
+        .unique(keys, keep="none")
+    )
+    tables["counters"] = counters.join(
+        dispatched, on=keys, how="left", maintain_order="left", nulls_equal=True
+    ).drop("row", *_KEY)
     tables["activities"] = activities.drop(_KEY)
     other = rows[Kind.OTHER].height
     events += other
@@ -380,30 +392,3 @@ def _properties(rows: Rows) -> dict[str, Any]:
     if unread := [name for name in dict.fromkeys(metrics) if name not in COLUMNS]:
         properties["metrics_not_read"] = unread[:_MOST_UNREAD]
     return properties
-
-
-def _measured(rows: Rows, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the measured dispatches, and their values by the number of the dispatch, ``row``."""
-    measured, values = dispatches(rows[Kind.COUNTERS], ledger)
-    for kind in (Kind.KERNELS, Kind.LAUNCHES):
-        kernels = rows[kind].with_columns(
-            pl.int_range(measured.height, measured.height + pl.len(), dtype=pl.UInt32).alias("row")
-        )
-        kernel_values = wide_values(kernels)
-        if kind is Kind.LAUNCHES or kernel_values.height:
-            measured = pl.concat([measured, kernels.select(measured.columns)])
-            values = pl.concat([values, kernel_values.select(values.columns)])
-    return measured, values
-
-
-def _with_activities(counters: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return ``counters`` with the row of the kernel of the same dispatch and name."""
-    keys = [*_KEY, "name"]
-    kernels = (
-        activities.with_row_index("activity")
-        .filter(pl.col("dispatch").is_not_null())
-        .select("activity", *keys)
-        .unique(keys, keep="none")
-    )
-    joined = counters.join(kernels, on=keys, how="left", maintain_order="left", nulls_equal=True)
-    return joined.drop("row", *_KEY)

@@ -81,26 +81,27 @@ def typed_rows(parts: Iterable[tuple[Kind, pl.DataFrame]]) -> Rows:
     for kind, cells in parts:
         frames[kind].append(cells)
     nothing = pl.DataFrame(schema={"name": pl.String})
-    return {
-        kind: _typed(pl.concat([*cells, nothing], how="diagonal_relaxed"))
-        for kind, cells in frames.items()
-    }
-
-
-def _typed(cells: pl.DataFrame) -> pl.DataFrame:
-    columns = []
-    for name in INTEGERS:
-        value = pl.col(name) if name in cells.columns else pl.lit(None, pl.Int64).alias(name)
-        if cells.schema.get(name) == pl.String:
-            value = value.str.strip_chars(" ")
-        columns.append(value.cast(pl.Int64, strict=False))
-    missing = [pl.lit(None, pl.String).alias(name) for name in TEXTS if name not in cells.columns]
-    typed = cells.with_columns(*columns, *missing)
-    agents = []
-    for name, text in _AGENTS.items():
-        number = pl.col(text).cast(pl.String).str.extract(_NUMBER, 1)
-        agents.append(number.cast(pl.Int32, strict=False).alias(name))
-    return typed.with_columns(agents)
+    rows: Rows = {}
+    for kind, pages in frames.items():
+        cells = pl.concat([*pages, nothing], how="diagonal_relaxed")
+        columns = []
+        for name in INTEGERS:
+            value = pl.col(name) if name in cells.columns else pl.lit(None, pl.Int64).alias(name)
+            if cells.schema.get(name) == pl.String:
+                value = value.str.strip_chars(" ")
+            columns.append(value.cast(pl.Int64, strict=False))
+        absent = [name for name in TEXTS if name not in cells.columns]
+        columns += [pl.lit(None, pl.String).alias(name) for name in absent]
+        agents = [
+            pl.col(text)
+            .cast(pl.String)
+            .str.extract(_NUMBER, 1)
+            .cast(pl.Int32, strict=False)
+            .alias(name)
+            for name, text in _AGENTS.items()
+        ]
+        rows[kind] = cells.with_columns(columns).with_columns(agents)
+    return rows
 
 
 CSV: Final = titles("rocprof")

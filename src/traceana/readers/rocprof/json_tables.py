@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 
 from traceana.files import UNDECODABLE
-from traceana.readers.rocprof.columns import JSON, Columns, Id, Kind
+from traceana.readers.rocprof.columns import JSON, Id, Kind
 from traceana.readers.rocprof.csv_tables import FileTables, Table
 
 _BUFFERS: Final = {
@@ -96,7 +96,14 @@ class _Process:
                 yield Kind.COUNTERS, dict(cells)
 
     def _cells(self, kind: Kind, record: _Record) -> _Cells:
-        return {"process": self._number, **_values(record, JSON[kind])}
+        cells: _Cells = {"process": self._number}
+        for cell, path in JSON[kind].items():
+            # The value is None where a path leads nowhere.
+            value: Any = record
+            for key in path.split("."):
+                value = _object(value).get(key)
+            cells[cell] = _id(value) if isinstance(path, Id) else value
+        return cells
 
     def _activity(self, kind: Kind, record: _Record) -> _Cells:
         cells = self._cells(kind, record)
@@ -130,17 +137,6 @@ class _Process:
         if not isinstance(operation, int) or not 0 <= operation < len(operations):
             return self._kinds[kind].get("kind"), None
         return self._kinds[kind].get("kind"), operations[operation]
-
-
-def _values(record: _Record, columns: Columns) -> _Cells:
-    """Return the values in ``record`` by cell, None where a path leads nowhere."""
-    cells: _Cells = {}
-    for cell, path in columns.items():
-        value: Any = record
-        for key in path.split("."):
-            value = _object(value).get(key)
-        cells[cell] = _id(value) if isinstance(path, Id) else value
-    return cells
 
 
 def _id(value: object) -> int | None:

@@ -288,56 +288,40 @@ def attributes(instruction: Instruction) -> tuple[dict[str, Any], bool]:
     """
     attributes_read: dict[str, Any] = {"kind": instruction.kind} if instruction.kind else {}
     if instruction.window is not None:
-        attributes_read["window"] = _window(instruction.window)
+        dimensions = _parsed("Window", instruction.window).dimensions
+        attributes_read["window"] = {
+            name.removeprefix("window_") if name == "window_reversal" else name: [
+                getattr(dimension, name) for dimension in dimensions
+            ]
+            for name in _MESSAGES["WindowDimension"]
+        }
     if instruction.convolution is not None:
-        attributes_read["dimension_numbers"] = _convolution(instruction.convolution)
+        numbers = _parsed("ConvolutionDimensionNumbers", instruction.convolution)
+        fields = _MESSAGES["ConvolutionDimensionNumbers"]
+        # Single dimensions first, then the lists.
+        attributes_read["dimension_numbers"] = {
+            name.removesuffix("_dimensions").removesuffix("_dimension"): (
+                list(getattr(numbers, name)) if isinstance(kind, list) else getattr(numbers, name)
+            )
+            for repeated in (False, True)
+            for name, (_, kind) in fields.items()
+            if isinstance(kind, list) is repeated
+        }
         attributes_read["feature_group_count"] = instruction.feature_groups
         attributes_read["batch_group_count"] = instruction.batch_groups
     if instruction.dot is not None:
         numbers = _parsed("DotDimensionNumbers", instruction.dot)
         attributes_read |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
-    if instruction.config and (instruction.opcode == "while" or instruction.target):
-        config = _config(instruction.config)
-        attributes_read |= _configured(config or {})
-        return attributes_read, config is None
-    return attributes_read, False
-
-
-def _window(content: bytes) -> dict[str, list[int]]:
-    dimensions = _parsed("Window", content).dimensions
-    return {
-        name.removeprefix("window_") if name == "window_reversal" else name: [
-            getattr(dimension, name) for dimension in dimensions
-        ]
-        for name in _MESSAGES["WindowDimension"]
-    }
-
-
-def _convolution(content: bytes) -> dict[str, int | list[int]]:
-    numbers = _parsed("ConvolutionDimensionNumbers", content)
-    fields = _MESSAGES["ConvolutionDimensionNumbers"]
-    # Single dimensions first, then the lists.
-    return {
-        name.removesuffix("_dimensions").removesuffix("_dimension"): (
-            list(getattr(numbers, name)) if isinstance(kind, list) else getattr(numbers, name)
-        )
-        for repeated in (False, True)
-        for name, (_, kind) in fields.items()
-        if isinstance(kind, list) is repeated
-    }
-
-
-def _config(content: bytes) -> Config | None:
-    """Return an object of JSON, empty for other texts; None if it is too long or broken."""
-    if not content.lstrip().startswith(b"{"):
-        return {}
-    if len(content) > _CONFIG_LIMIT:
-        return None
+    has_options = instruction.opcode == "while" or instruction.target
+    if not has_options or not instruction.config.lstrip().startswith(b"{"):
+        return attributes_read, False
+    if len(instruction.config) > _CONFIG_LIMIT:
+        return attributes_read, True
     try:
-        config: Config = msgspec.json.decode(content, type=dict)
+        config: Config = msgspec.json.decode(instruction.config, type=dict)
     except UNDECODABLE:
-        return None
-    return config
+        return attributes_read, True
+    return attributes_read | _configured(config), False
 
 
 def _configured(config: Config) -> dict[str, Any]:

@@ -178,17 +178,6 @@ _PACKAGES = (
 def facts() -> dict[str, Any]:
     """Return versions and devices of this process, without importing a framework."""
     import platform
-
-    found: dict[str, Any] = {"python": platform.python_version(), "packages": _packages()}
-    if torch := sys.modules.get("torch"):
-        try:
-            found.update(_of_torch(torch))
-        except Exception as error:  # noqa: BLE001  # a half-imported framework
-            found["notes"] = [f"torch not inspected: {type(error).__name__}: {str(error)[:200]}"]
-    return found
-
-
-def _packages() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {}
@@ -197,7 +186,13 @@ def _packages() -> dict[str, str]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return versions
+    facts: dict[str, Any] = {"python": platform.python_version(), "packages": versions}
+    if torch := sys.modules.get("torch"):
+        try:
+            facts.update(_of_torch(torch))
+        except Exception as error:  # noqa: BLE001  # a half-imported framework
+            facts["notes"] = [f"torch not inspected: {type(error).__name__}: {str(error)[:200]}"]
+    return facts
 
 
 def _of_torch(torch: Any) -> dict[str, Any]:
@@ -212,17 +207,13 @@ def _of_torch(torch: Any) -> dict[str, Any]:
         libraries["cuDNN"] = str(torch.backends.cudnn.version())
         if torch.cuda.nccl.is_available([torch.zeros(0, device="cuda")]):
             libraries["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
-        facts["gpus"] = [_gpu(torch.cuda.get_device_properties(n)) for n in _devices(torch)]
+        gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        facts["gpus"] = [
+            {
+                "name": gpu.name,
+                "memory_bytes": gpu.total_memory,
+                "compute_capability": f"{gpu.major}.{gpu.minor}",
+            }
+            for gpu in gpus
+        ]
     return facts
-
-
-def _devices(torch: Any) -> range:
-    return range(torch.cuda.device_count())
-
-
-def _gpu(properties: Any) -> dict[str, Any]:
-    return {
-        "name": properties.name,
-        "memory_bytes": properties.total_memory,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-    }

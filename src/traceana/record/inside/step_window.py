@@ -100,7 +100,7 @@ class Window:
         self._try(self._advance)
         if self._over and self._settings.stop:
             guarded(self._stop, self._report)
-            if _in_main_thread():
+            if threading.current_thread() is threading.main_thread():
                 raise SystemExit(0)
 
     def step_begins(self) -> None:
@@ -203,10 +203,6 @@ class Window:
         self._report.add(steps_begun=self._taken)
         self._report.at_close(self.close)
         return True
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 CAPTURE = "traceana window"

@@ -272,14 +272,13 @@ class _Batch:
 
 def _unwrapped(root: Any) -> Any:
     """Return the model without wrappers of DistributedDataParallel and torch.compile."""
-    while (inner := getattr(root, "_orig_mod", None) or _distributed(root)) is not None:
+    while True:
+        inner = getattr(root, "_orig_mod", None)
+        if inner is None and type(root).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = getattr(root, "module", None)
+        if inner is None:
+            return root
         root = inner
-    return root
-
-
-def _distributed(root: Any) -> Any:
-    wrappers = ("DistributedDataParallel", "DataParallel")
-    return getattr(root, "module", None) if type(root).__name__ in wrappers else None
 
 
 def _shapes(
