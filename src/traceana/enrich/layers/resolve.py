@@ -29,7 +29,6 @@ from traceana.enrich.layers.roles import (
 )
 from traceana.enrich.layers.source import (
     NO_LAUNCH,
-    OUTSIDE,
     SEPARATOR,
     Layer,
     LayerIntervals,
@@ -38,6 +37,7 @@ from traceana.enrich.layers.source import (
 )
 from traceana.trace import Ledger
 from traceana.trace.schema import DEVICE_WORK, Direction, empty
+from traceana.trace.work import OUTSIDE
 
 if TYPE_CHECKING:
     from traceana.enrich.layers.generated_code import Code

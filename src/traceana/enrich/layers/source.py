@@ -15,7 +15,6 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, roots, take
 
 SEPARATOR: Final = "."
-OUTSIDE: Final = "(outside all layers)"
 NO_LAUNCH: Final = "(launched before capture)"
 """Rows for work without a layer, by reason."""
 

@@ -15,10 +15,8 @@ import polars as pl
 from traceana.settings import FEWEST_TRIALS
 from traceana.trace import Trace
 from traceana.trace.schema import conform
-from traceana.trace.taxonomy import CLASS_COLUMNS
+from traceana.trace.taxonomy import AUTOTUNE, CLASS_COLUMNS, SEARCH
 
-FUNCTION: Final = "autotune"
-ROLE: Final = "algorithm search"
 RULE: Final = "context.algorithm_search"
 
 _FILLS: Final = r"(?i)repeat_?buffer"
@@ -30,10 +28,10 @@ _AUXILIARY_CATEGORIES: Final = ("layout", "reduction", "other")
 def with_searches(trace: Trace) -> Trace:
     """Return the refined ``trace`` with its algorithm search marked.
 
-    The class of such an activity gets the category ``other`` and the function :data:`FUNCTION`; its
-    other columns are unchanged. Its layer is the row of ``layers`` with the role :data:`ROLE`.
+    The class of such an activity gets the category ``other`` and the function :data:`AUTOTUNE`; its
+    other columns are unchanged. Its layer is the row of ``layers`` with the role :data:`SEARCH`.
     """
-    if (trace.tables.layers["role"] == ROLE).any():
+    if (trace.tables.layers["role"] == SEARCH).any():
         # Marks of an earlier search give way to the layers of the operators.
         operator_layers = trace.tables.layers.height - 1
         operator_layer = trace.tables.ops["layer"].gather(trace.tables.activities["op"])
@@ -44,7 +42,7 @@ def with_searches(trace: Trace) -> Trace:
             ),
             layers=trace.tables.layers.head(operator_layers),
         )
-    is_auxiliary = trace.tables.names["function"].fill_null("") == FUNCTION
+    is_auxiliary = trace.tables.names["function"].fill_null("") == AUTOTUNE
     is_kernel = trace.tables.activities["kind"] == "kernel"
     auxiliary = is_auxiliary.gather(trace.tables.activities["name_id"]) & is_kernel
     trial = _trials_on_streams(trace) | _trials_of_calls(trace)
@@ -52,7 +50,7 @@ def with_searches(trace: Trace) -> Trace:
     if not searched.any():
         return trace
     row = trace.tables.layers.height
-    search = {"path": ROLE, "type": None, "role": ROLE, "parent": None, "position": row}
+    search = {"path": SEARCH, "type": None, "role": SEARCH, "parent": None, "position": row}
     classes, class_of = _trial_classes(trace, trial)
     activities = trace.tables.activities.with_columns(
         class_of,
@@ -75,15 +73,15 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
     """
     activities, names = trace.tables.activities, trace.tables.names
     no_trials = pl.repeat(False, activities.height, dtype=pl.Boolean, eager=True)
-    fills = names.select((pl.col("function") == FUNCTION) & pl.col("name").str.contains(_FILLS))
-    if not (names["function"] == FUNCTION).any():
+    fills = names.select((pl.col("function") == AUTOTUNE) & pl.col("name").str.contains(_FILLS))
+    if not (names["function"] == AUTOTUNE).any():
         return no_trials
     queue = ["rank", "process", "device", "stream"]
     launch = ["thread", "op", "scope", "range", "instruction"]
     by_name = names.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
         "category",
-        (pl.col("function") == FUNCTION).fill_null(value=False).alias("beside"),
+        (pl.col("function") == AUTOTUNE).fill_null(value=False).alias("beside"),
         fills.to_series().fill_null(value=False).alias("fills"),
     )
     gap_key = [*queue, "gap"]
@@ -179,7 +177,7 @@ def _trial_classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Ser
         )
         .with_columns(
             pl.lit("other").alias("category"),
-            pl.lit(FUNCTION).alias("function"),
+            pl.lit(AUTOTUNE).alias("function"),
             pl.lit(RULE).alias("context_rule"),
         )
     )
