@@ -39,7 +39,6 @@ from traceana.timeline.work import RANK, why_no_work, work
 from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
-
     from traceana.trace import Trace
 
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
