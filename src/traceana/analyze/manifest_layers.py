@@ -90,9 +90,9 @@ def named_in_order(trace: Trace, model: Manifest) -> Trace:
     """
     paths = paths_in_order(trace, model)
     types = {layer.path: layer.type for layer in model.layers}
-    own = trace.tables.layers["type"].cast(pl.String)
+    recorded = trace.tables.layers["type"].cast(pl.String)
     # A generated kernel computes other layers too where it has the name of one.
-    fused = set(own.str.starts_with(FUSED).fill_null(value=False).arg_true())
+    fused = set(recorded.str.starts_with(FUSED).fill_null(value=False).arg_true())
     kinds = {row: FUSED if row in fused else types.get(path) for row, path in paths.items()}
     return with_paths(trace, paths, kinds) if paths else trace
 
@@ -106,13 +106,13 @@ def with_paths(
     """
     from traceana.trace.merge import united_layers
 
-    own = trace.tables.layers
+    named = trace.tables.layers
     kinds = types or {}
     layers, rows = united_layers(
-        own.with_columns(
-            path=pl.Series([paths.get(row, path) for row, path in enumerate(own["path"])]),
+        named.with_columns(
+            path=pl.Series([paths.get(row, path) for row, path in enumerate(named["path"])]),
             type=pl.Series(
-                [kinds.get(row) or kind for row, kind in enumerate(own["type"])], dtype=pl.String
+                [kinds.get(row) or kind for row, kind in enumerate(named["type"])], dtype=pl.String
             ),
         ).with_columns(above=pl.col("path").str.replace(r"\.?[^.]*$", ""))
     )
@@ -195,7 +195,7 @@ class Evidence(msgspec.Struct, frozen=True):
             frozenset(ran.filter("product")["layer"]),
             frozenset(ran.filter("forward")["layer"]),
             frozenset(ran.filter("possible")["layer"]),
-            {row: prod(one.weight) for row, one in operands(trace).items() if one.weight},
+            {row: prod(read.weight) for row, read in operands(trace).items() if read.weight},
         )
 
     def against(self, scope: _Node, layer: Layer) -> bool:
@@ -213,12 +213,12 @@ class Evidence(msgspec.Struct, frozen=True):
 
         A recurrent layer has two, and the row has the one that most of its products read.
         """
-        weight, known = layer.parameters.get("weight"), self.weights.get(row)
-        if weight is None or known is None:
+        weight, elements = layer.parameters.get("weight"), self.weights.get(row)
+        if weight is None or elements is None:
             return False
-        if known in {prod(shape) for shape in layer.parameters.values() if len(shape) > 1}:
+        if elements in {prod(shape) for shape in layer.parameters.values() if len(shape) > 1}:
             return False
-        return _has_default_name(layer) or not known or prod(weight) % known != 0
+        return _has_default_name(layer) or not elements or prod(weight) % elements != 0
 
 
 class _Node(msgspec.Struct, eq=False):
@@ -390,7 +390,9 @@ def _scope_names(part: _Node, opened: int, most: int) -> dict[str, _Node]:
     }
     uses: dict[str, int] = {}
     given: dict[str, _Node] = {}
-    for child in sorted(layers_in, key=lambda node: min(own.position for own in layers_in[node])):
+    for child in sorted(
+        layers_in, key=lambda node: min(layer.position for layer in layers_in[node])
+    ):
         for _ in range(min(max(layer.calls for layer in layers_in[child]), most)):
             for _ in range(opened):
                 unique, key = child.name, child.name.lower()
@@ -435,5 +437,5 @@ def _has_default_name(layer: Layer) -> bool:
     name = _PART.split(layer.path)[-1]
     suffixed = _SUFFIXED.fullmatch(name)
     of_class = _SNAKE.sub("_", layer.framework_type.rpartition(".")[2]).lower()
-    plain = {one.replace("_", "") for one in (name, suffixed[1] if suffixed else name)}
-    return of_class.replace("_", "") in plain
+    unsuffixed = suffixed[1] if suffixed else name
+    return of_class.replace("_", "") in (name.replace("_", ""), unsuffixed.replace("_", ""))

@@ -160,7 +160,7 @@ def merged(folder: Path) -> list[Kept]:
 def job(kept: Sequence[Kept]) -> Job:
     """Return the job of the summaries. Raises ``UsageError`` on two files of one rank, and on
     recordings that are not of one job."""
-    folders = [folder for one in kept for folder in one.folders]
+    folders = [folder for summaries in kept for folder in summaries.folders]
     facts = []
     for folder in folders:
         summary = read_facts(folder)
@@ -169,9 +169,9 @@ def job(kept: Sequence[Kept]) -> Job:
         facts.append(summary)
     numbers, how = _numbers(facts)
     read = {
-        number: (folder, one)
-        for number, folder, one in zip(numbers, folders, facts, strict=True)
-        if number is not None and not one.reason
+        number: (folder, summary)
+        for number, folder, summary in zip(numbers, folders, facts, strict=True)
+        if number is not None and not summary.reason
     }
     of_ranks = {rank: folder for rank, (folder, _) in read.items()}
     tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle")
@@ -181,7 +181,7 @@ def job(kept: Sequence[Kept]) -> Job:
         pl.col("group_name", "description", "group_ranks").cast(pl.Categorical)
     )
     epochs = pl.DataFrame(
-        [(rank, facts_of.epoch_ns) for rank, (_, facts_of) in sorted(read.items())],
+        [(rank, summary.epoch_ns) for rank, (_, summary) in sorted(read.items())],
         schema={"rank": pl.Int64, "epoch_ns": pl.Int64},
         orient="row",
     )
@@ -190,36 +190,36 @@ def job(kept: Sequence[Kept]) -> Job:
         .join(epochs, on="rank", how="left", maintain_order="left")
         .join(named, on=["rank", "process_group"], how="left", maintain_order="left")
     )
-    every = [one for _, one in read.values()]
+    ranks_read = [summary for _, summary in read.values()]
     apart = check_one_run(
-        [Path(one.source) for one in every],
-        [(one.epoch_ns, one.span_ns // max(one.devices, 1)) for one in every],
+        [Path(rank.source) for rank in ranks_read],
+        [(rank.epoch_ns, rank.span_ns // max(rank.devices, 1)) for rank in ranks_read],
         how,
         communicating=collectives.height > 0,
     )
-    smaller = any(one.smaller_groups for _, one in read.values())
+    smaller = any(rank.smaller_groups for rank in ranks_read)
     world = max(_world(facts), len(read))
-    of_all = match(collectives, read.keys(), world, smaller=smaller)
-    clocks = offsets(of_all)
+    matched_of_all = match(collectives, read.keys(), world, smaller=smaller)
+    clocks = offsets(matched_of_all)
     compared = comparable(steps)
     left_out = sorted(set(steps["rank"]).difference(compared["rank"]))
-    found = of_all
+    matched = matched_of_all
     if left_out:
         # Collectives of the other ranks that these lack have waits all the same.
         theirs = collectives.filter(~pl.col("rank").is_in(left_out))
-        found = match(theirs, read.keys() - left_out, world, smaller=smaller)
-    own = own_times(compared, found.each)
+        matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
+    own = own_times(compared, matched.each)
     late = stragglers(own)
     return Job(
-        _rows(numbers, facts, steps, read, found, late, clocks),
+        _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
         by_step(own),
-        arrivals(found.each, own["step"].unique()),
-        _by_collective(found),
-        groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
+        arrivals(matched.each, own["step"].unique()),
+        _by_collective(matched),
+        groups(collectives, matched, {rank: summary.host for rank, (_, summary) in read.items()}),
         _causes(read, late, steps, tables["idle"]),
-        of_all.count,
-        found.matched,
+        matched_of_all.count,
+        matched.matched,
         own["step"].n_unique(),
         _parts(read, steps, tables["idle"]),
         pipeline(steps, collectives),

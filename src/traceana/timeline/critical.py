@@ -196,8 +196,19 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
         pl.col("layer").fill_null(OUTSIDE),
         pl.when(is_work).then("name").alias("name"),
     )
-    frame = _sums_by_key(path, list(_KEYS[by]), steps)
-    frame = frame.with_columns(pl.lit(len(measured.rows) or None, pl.Int64).alias("steps"))
+    keys, time = list(_KEYS[by]), pl.col("time_ns")
+    # Steps without a row count as 0: with half of them, the median is 0.
+    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
+    by_step = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
+    frame = with_share(
+        by_step.group_by(keys)
+        .agg(
+            pl.col("count").sum().cast(pl.Int64),
+            time.sum(),
+            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
+        )
+        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
+    ).with_columns(pl.lit(len(measured.rows) or None, pl.Int64).alias("steps"))
     frame = conformed(completed(frame, columns), columns)
     return Result(frame, sums(frame, "count", "time_ns"), tuple(notes), columns)
 
@@ -487,24 +498,6 @@ def _range_text(trace: Trace, rows: pl.Series) -> pl.Series:
     )["marks"]
     texts = trace.tables.ranges["text"].gather(rows).cast(pl.String)
     return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
-
-
-def _sums_by_key(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
-    """Return count, sum, median over the steps and share of the segments of each key."""
-    time = pl.col("time_ns")
-    # Steps without a row count as 0: with half of them, the median is 0.
-    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
-    by_step = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
-    frame = (
-        by_step.group_by(keys)
-        .agg(
-            pl.col("count").sum().cast(pl.Int64),
-            time.sum(),
-            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
-        )
-        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
-    )
-    return with_share(frame)
 
 
 def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
