@@ -122,10 +122,8 @@ def test_as_many_processes_as_cores_and_memory_allow(
 ) -> None:
     files = Job(even(4, 2, 1)).write(tmp_path / "job")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-    monkeypatch.setattr(tasks, "_available", lambda: 10**12)
-    assert default_workers(files) == 4
-    monkeypatch.setattr(tasks, "_available", lambda: 2 * 10**9)
-    assert default_workers(files) == 3
-    monkeypatch.setattr(tasks, "_available", lambda: 10**8)
-    assert default_workers(files) == 1
+    for free, workers in ((10**12, 4), (2 * 10**9, 3), (10**8, 1)):
+        sizes = {"SC_PAGE_SIZE": 1, "SC_AVPHYS_PAGES": free}
+        monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+        assert default_workers(files) == workers
     assert default_workers([]) == 1

@@ -87,8 +87,14 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     Shapes are those of the trace's operators, for a compiled program (XLA) those of its
     instructions. Layers without either, or with a part of them, have the shapes of ``model``.
     """
+    # Few traces have instructions.
+    from traceana.flops.hlo import instruction_flops
+
     (known, reasons), holders = _operators(trace.whole), _holders(trace)
-    by_run = _flops_by_run(trace, holders)
+    # The count of a loop and those of its body are of the same work.
+    by_run = instruction_flops(trace.tables.instructions).filter(
+        ~pl.col("instruction").is_in(holders.implode())
+    )
     covered = coverage(trace, known, reasons, of_instructions(trace, by_run, holders))
     charged = [_of_operators(trace, known), _of_instructions(trace, by_run)]
     on_shapes: tuple[str, ...] = ()
@@ -309,16 +315,6 @@ def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) ->
             for one in columns
         )
     )
-
-
-def _flops_by_run(trace: Trace, holders: pl.Series) -> pl.DataFrame:
-    """Return ``instruction_flops``, without instructions whose children are counted: the count of a
-    loop and those of its body are of the same work."""
-    # Few traces have instructions.
-    from traceana.flops.hlo import instruction_flops
-
-    known = instruction_flops(trace.tables.instructions)
-    return known.filter(~pl.col("instruction").is_in(holders.implode()))
 
 
 def _holders(trace: Trace) -> pl.Series:

@@ -190,23 +190,19 @@ def condensed(breakdown: pl.DataFrame) -> list[Line]:
         shown, small = groups, []
     lines: list[Line] = []
     for group in shown:
-        lines += _of_category(group)
+        category = group["category"][0]
+        if group.height == 1:
+            lines.append(_line(0, category, group["part"][0], group))
+            continue
+        lines.append(_line(0, category, None, group))
+        large = pl.col("share") >= LEAST_ROW_SHARE
+        small_parts = group.filter(pl.col("share") < LEAST_ROW_SHARE)
+        parts = group if small_parts.height < 2 else group.filter(large)
+        lines += [_line(1, category, row["part"][0], row) for row in parts.iter_slices(1)]
+        if 0 < parts.height < group.height:
+            lines.append(_line(1, None, None, small_parts, folded=small_parts.height))
     if small:
         lines.append(_line(0, None, None, pl.concat(small), folded=len(small)))
-    return lines
-
-
-def _of_category(group: pl.DataFrame) -> list[Line]:
-    category = group["category"][0]
-    if group.height == 1:
-        return [_line(0, category, group["part"][0], group)]
-    small = group.filter(pl.col("share") < LEAST_ROW_SHARE)
-    shown = group if small.height < 2 else group.filter(pl.col("share") >= LEAST_ROW_SHARE)
-    lines = [_line(0, category, None, group)]
-    if shown.height:
-        lines += [_line(1, category, row["part"][0], row) for row in shown.iter_slices(1)]
-        if shown.height < group.height:
-            lines.append(_line(1, None, None, small, folded=small.height))
     return lines
 
 

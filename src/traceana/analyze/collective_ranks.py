@@ -229,7 +229,7 @@ def _groups(
     )
     expected = []
     for name, listed, size, having in groups.select(*_GROUP, "rank").iter_rows():
-        members = _members(listed)
+        members = set(msgspec.json.decode(listed, type=list[int])) if listed else set()
         if members:
             # A rank outside has a number that is not its own.
             sound = len(members) == size and members.issuperset(having)
@@ -244,10 +244,6 @@ def _groups(
         pl.col("group").cast(pl.Int64),
         pl.Series("expected", expected, dtype=pl.Int64),
     )
-
-
-def _members(ranks: str | None) -> frozenset[int]:
-    return frozenset(msgspec.json.decode(ranks, type=list[int])) if ranks else frozenset()
 
 
 def _ending_together(paired: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ message size: bandwidth as the NCCL tests define it.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -39,8 +39,6 @@ from traceana.timeline.work import RANK, why_no_work, work
 from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from traceana.trace import Trace
 
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
@@ -216,24 +214,21 @@ def _sizes(
         return None, None, None
     if not isinstance(extents, list) or not isinstance(names, list) or len(extents) != len(names):
         return None, None, None
-    each = [_bytes(extent, name) for extent, name in zip(extents, names, strict=True)]
-    known = [size for size in each if size is not None]
-    every = sum(known) if len(known) == len(each) else None
+    tensors: list[int | None] = []
+    for extent, name in zip(extents, names, strict=True):
+        size = element_size(name) if isinstance(name, str) else None
+        whole = isinstance(extent, list) and all(isinstance(length, int) for length in extent)
+        tensors.append(None if size is None or not whole else prod(extent) * size)
+    known = [size for size in tensors if size is not None]
+    every = sum(known) if len(known) == len(tensors) else None
     if not output_first:
-        return every, each[0] if each else None, None
-    output, given = (*each, None, None)[:2]
+        return every, tensors[0] if tensors else None, None
+    output, given = (*tensors, None, None)[:2]
     pair = {"all_gather": (output, given), "reduce_scatter": (given, output)}.get(base or "")
     group = None
     if pair and pair[0] and pair[1] and pair[0] % pair[1] == 0:
         group = pair[0] // pair[1]
     return every, given, group
-
-
-def _bytes(extent: Sequence[Any], name: str) -> int | None:
-    size = element_size(name) if isinstance(name, str) else None
-    if size is None or not isinstance(extent, list):
-        return None
-    return prod(extent) * size if all(isinstance(one, int) for one in extent) else None
 
 
 _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
@@ -347,7 +342,14 @@ def communication(trace: Trace) -> Result:
         "ranks": trace.meta.world_size or max(1, frame["rank"].n_unique()),
         **sums(frame, "collectives", "communication_ns", "exposed_ns"),
     }
-    return Result(frame, totals, (*measured.notes, *_notes(trace, frame, found)), STEPS)
+    notes = list(measured.notes)
+    if trace.tables.activities.is_empty():
+        notes.append(why_no_work(trace))
+    elif frame.is_empty():
+        notes.append("no steps: the trace has no step markers")
+    elif found.is_empty():
+        notes.append("no communication: no collectives in any step")
+    return Result(frame, totals, tuple(notes), STEPS)
 
 
 def by_message(trace: Trace) -> Result:
@@ -366,7 +368,18 @@ def by_message(trace: Trace) -> Result:
     frame = conformed(completed(frame, MESSAGES), MESSAGES)
     together = exposed(each, compute, ())["exposed_ns"].sum()
     totals = {**sums(frame, "count", "time_ns"), "exposed_ns": int(together)}
-    return Result(frame, totals, _message_notes(trace, frame), MESSAGES)
+    if trace.tables.activities.is_empty():
+        return Result(frame, totals, (why_no_work(trace),), MESSAGES)
+    if frame.is_empty():
+        return Result(frame, totals, ("no communication: no collectives",), MESSAGES)
+    notes = ["time includes waiting for other ranks; algbw = size / time, busbw as in NCCL tests"]
+    for column, without in (
+        ("message_bytes", "message size not recorded: {:,} collectives"),
+        ("ranks", "group size not recorded: {:,} collectives, no busbw"),
+    ):
+        if count := int(frame.filter(pl.col(column).is_null())["count"].sum()):
+            notes.append(without.format(count))
+    return Result(frame, totals, tuple(notes), MESSAGES)
 
 
 def message_size() -> pl.Expr:
@@ -516,27 +529,3 @@ def _whole_sum(sizes: pl.Expr, carries: pl.Expr) -> pl.Expr:
     """Return the sum of the sizes of rows with ``carries``; null where a size is unknown."""
     known = (carries & sizes.is_null()).any().not_() & carries.any()
     return pl.when(known).then(sizes.filter(carries).sum())
-
-
-def _notes(trace: Trace, frame: pl.DataFrame, found: pl.DataFrame) -> tuple[str, ...]:
-    if trace.tables.activities.is_empty():
-        return (why_no_work(trace),)
-    if frame.is_empty():
-        return ("no steps: the trace has no step markers",)
-    if found.is_empty():
-        return ("no communication: no collectives in any step",)
-    return ()
-
-
-def _message_notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
-    if trace.tables.activities.is_empty():
-        return (why_no_work(trace),)
-    if frame.is_empty():
-        return ("no communication: no collectives",)
-    unknown = int(frame.filter(pl.col("ranks").is_null())["count"].sum())
-    unsized = int(frame.filter(pl.col("message_bytes").is_null())["count"].sum())
-    return (
-        "time includes waiting for other ranks; algbw = size / time, busbw as in NCCL tests",
-        *([f"message size not recorded: {unsized:,} collectives"] if unsized else []),
-        *([f"group size not recorded: {unknown:,} collectives, no busbw"] if unknown else []),
-    )

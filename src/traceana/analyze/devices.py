@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -36,7 +35,6 @@ from traceana.table import (
 )
 from traceana.timeline.idle import IdleTime, idle_time
 from traceana.timeline.idle_gaps import (
-    DeviceWork,
     analyzed_windows,
     measured_windows,
     outside,
@@ -274,17 +272,14 @@ def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
         "collective_ns": collective,
         "compute": kernel & ~collective,
     }
-    unions = {name: _union(found.work, rows) for name, rows in wanted.items()}
-    return {"busy_ns": found.busy(), **unions}
-
-
-def _union(work: Sequence[DeviceWork], rows: Flags) -> Busy:
-    """Return when ``rows`` of activities ran."""
-    unions = {}
-    for one in work:
-        kept = rows[one.row]
-        unions[one.device] = union(one.start[kept], one.end[kept])
-    return Busy(unions)
+    unions = {"busy_ns": found.busy()}
+    for name, rows in wanted.items():
+        ran = {}
+        for device in found.work:
+            kept = rows[device.row]
+            ran[device.device] = union(device.start[kept], device.end[kept])
+        unions[name] = Busy(ran)
+    return unions
 
 
 def launches(trace: Trace) -> pl.DataFrame:
@@ -303,22 +298,12 @@ def launches(trace: Trace) -> pl.DataFrame:
     kernels = _Kernels.of(trace, launched)
     rows = []
     for device, here in rows_by_device(launched):
-        first = here[_first_of_each(call[here])]
+        first = here[np.unique(call[here], return_index=True)[1]]
         count = steps.get(device)
         per_step = int(in_steps[first].sum()) / count if count else None
         rows.append((*device, len(first), per_step, *kernels.figures(here)))
     schema = {column.name: column.dtype for column in (*DEVICE_COLUMNS, *LAUNCHES)}
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _first_of_each(calls: Ints) -> Ints:
-    """Return the position of the first occurrence of each of ``calls``."""
-    if (calls[1:] >= calls[:-1]).all():
-        order = np.arange(len(calls))
-    else:
-        order = np.argsort(calls, kind="stable")
-        calls = calls[order]
-    return order[np.concatenate(([True], calls[1:] != calls[:-1]))]
 
 
 class _Kernels(msgspec.Struct, frozen=True):

@@ -76,8 +76,16 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
         .join(hints(rows), on="op", how="left", maintain_order="left")
     )
     distinct = calls.select(_CALL).unique(maintain_order=True).with_row_index("call")
-    found = [_convolution(*call) for _, *call in distinct.iter_rows()]
-    known = pl.Series("known", [one is not None for one in found], dtype=pl.Boolean)
+    # The convolution of each call and the bytes of an element, None without its shapes.
+    convolutions: list[tuple[Convolution, int | None] | None] = []
+    for _, name, shapes, types, inputs, output in distinct.iter_rows():
+        try:
+            hint = None if output is None else Call.decode("", output).shape(0)
+            call = named(Call.decode(name, shapes, types, inputs, output=hint))
+            convolutions.append((extents(call), call.size(0)))
+        except UncountableError:
+            convolutions.append(None)
+    known = pl.Series("known", [conv is not None for conv in convolutions], dtype=pl.Boolean)
     calls = calls.join(distinct.filter(known), on=_CALL, nulls_equal=True).select("op", "call")
     has_shapes = np.zeros(ops.height, dtype=np.bool_)
     has_shapes[calls["op"].to_numpy()] = True
@@ -91,8 +99,8 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
     key = ["call", "algorithm", "direction"]
     pairs = launched.select(key).unique()
     counts = [
-        _executed(None if call is None else found[call], algorithm, direction)
-        for call, algorithm, direction in pairs.iter_rows()
+        _executed(None if row is None else convolutions[row], algorithm, direction)
+        for row, algorithm, direction in pairs.iter_rows()
     ]
     schema = list(EXECUTED.items())[2:]
     return launched.join(
@@ -102,18 +110,6 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
         nulls_equal=True,
         maintain_order="left",
     ).select(pl.col(name).cast(dtype) for name, dtype in EXECUTED.items())
-
-
-def _convolution(
-    name: str, shapes: str | None, types: str | None, inputs: str | None, output: str | None
-) -> tuple[Convolution, int | None] | None:
-    """Return the convolution of a call and the bytes of an element, None without its shapes."""
-    try:
-        hint = None if output is None else Call.decode("", output).shape(0)
-        call = named(Call.decode(name, shapes, types, inputs, output=hint))
-        return extents(call), call.size(0)
-    except UncountableError:
-        return None
 
 
 def _executed(

@@ -32,9 +32,28 @@ def facts(trace: Trace) -> dict[str, Any]:
     Counts are numbers of rows, times nanoseconds; ``memcpy`` maps a direction to its count,
     ``ledger`` lists the entries of the integrity ledger. See ``docs/json.md`` for each key.
     """
-    meta = trace.meta
-    kinds = _kinds(trace.tables.activities)
+    meta, activities = trace.meta, trace.tables.activities
+    by_kind = activities.group_by("kind").agg(
+        pl.len(), pl.col("duration").sum(), pl.col("name_id").n_unique().alias("names")
+    )
+    kinds = {kind: (count, time_ns, names) for kind, count, time_ns, names in by_kind.iter_rows()}
     none = (0, 0, 0)
+    copies = (
+        activities.filter(pl.col("kind") == "memcpy")
+        .group_by(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
+        .len()
+        .sort("copy_kind")
+    )
+    working = (
+        work(trace, "rank", "device").group_by("rank", "device").agg(pl.len().alias("activities"))
+    )
+    described = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
+    # Those with work and those that the file describes.
+    devices = (
+        working.join(described, on=["rank", "device"], how="full", coalesce=True, nulls_equal=True)
+        .with_columns(pl.col("activities").fill_null(0))
+        .sort("rank", "device", nulls_last=True)
+    )
     (kernels, kernel_ns, names), (operators, operator_ns, _) = (
         kinds.get(kind, none) for kind in ("kernel", "op")
     )
@@ -52,14 +71,14 @@ def facts(trace: Trace) -> dict[str, Any]:
         "kernels": kernels,
         "kernel_ns": kernel_ns,
         "distinct_kernel_names": names,
-        "memcpy": _copies(trace.tables.activities),
+        "memcpy": dict(copies.iter_rows()),
         "memcpy_ns": kinds.get("memcpy", none)[1],
         "memset": kinds.get("memset", none)[0],
         "memset_ns": kinds.get("memset", none)[1],
         "synchronizations": kinds.get("sync", none)[0],
         "cpu_operators": operators,
         "cpu_operator_ns": operator_ns,
-        "devices": _devices(trace),
+        "devices": devices.to_dicts(),
         "steps": trace.tables.steps["number"].n_unique(),
         "step_marker": ", ".join(trace.tables.steps["source"].drop_nulls().unique().sort()) or None,
         "step_numbers": span_of(trace.tables.steps["number"].unique().to_list()) or None,
@@ -77,24 +96,6 @@ def facts(trace: Trace) -> dict[str, Any]:
         "properties": meta.properties,
     }
     return {**found, **_printed(trace)} if trace.is_summary else found
-
-
-def _kinds(activities: pl.DataFrame) -> dict[str, tuple[int, int, int]]:
-    """Return number, summed duration and number of names of the activities of each kind."""
-    found = activities.group_by("kind").agg(
-        pl.len(), pl.col("duration").sum(), pl.col("name_id").n_unique().alias("names")
-    )
-    return {kind: (count, time_ns, names) for kind, count, time_ns, names in found.iter_rows()}
-
-
-def _copies(activities: pl.DataFrame) -> dict[str, int]:
-    copies = activities.select("copy_kind").filter(activities["kind"] == "memcpy")
-    counts = (
-        copies.group_by(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
-        .len()
-        .sort("copy_kind")
-    )
-    return dict(counts.iter_rows())
 
 
 def _counters(trace: Trace) -> dict[str, Any] | None:
@@ -157,20 +158,6 @@ def _printed(trace: Trace) -> dict[str, Any]:
         "cpu_operator_ns": int(of("op")["total_ns"].sum()) if trace.on_cpu else 0,
         "calls": int(trace.tables.summary.filter(pl.col("kind") == "call")["calls"].sum()),
     }
-
-
-def _devices(trace: Trace) -> list[dict[str, Any]]:
-    """Return the devices with work and those that the file describes."""
-    working = (
-        work(trace, "rank", "device").group_by("rank", "device").agg(pl.len().alias("activities"))
-    )
-    known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
-    return (
-        working.join(known, on=["rank", "device"], how="full", coalesce=True, nulls_equal=True)
-        .with_columns(pl.col("activities").fill_null(0))
-        .sort("rank", "device", nulls_last=True)
-        .to_dicts()
-    )
 
 
 def _ranks(trace: Trace) -> list[dict[str, Any]]:

@@ -197,8 +197,19 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     frame = counted.join(
         time, on=keys, how="full", nulls_equal=True, coalesce=True, suffix="_uncounted"
     ).with_columns(pl.coalesce("calls", "calls_uncounted").alias("calls"))
+    frame = with_share(frame, "flops")
+    # Not every trace has the gradient that a kernel computes.
+    counted, spent = _by_operator(trace, units(trace, model))
+    machine_peaks = machine(trace)[0]
+    for unit, peak in ((["operator", "part"], "_of_part"), (["operator"], "_of_all")):
+        of_unit = peaks_by(spent, unit, machine_peaks, counted)
+        of_unit = of_unit.select(*unit, pl.col("_peak").alias(peak))
+        frame = frame.join(of_unit, on=unit, how="left", nulls_equal=True)
+    # Null rates where the time is that of other work too, or the precision's peak is not known.
+    frame = frame.with_columns(pl.when(pl.col("reason").is_null()).then("time_ns").alias("_over"))
+    frame = frame.with_columns(rates_of_peak(pl.coalesce("_of_part", "_of_all")))
     order = ("flops", "time_ns", "operator", "part", "kind", "formula", "reason")
-    frame = _with_rates(trace, model, with_share(frame, "flops")).sort(
+    frame = frame.sort(
         order, descending=[name in ("flops", "time_ns") for name in order], nulls_last=True
     )
     return Result(
@@ -207,20 +218,6 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         (*charged.notes, *on_flops(trace, charged)),
         COLUMNS,
     )
-
-
-def _with_rates(trace: Trace, model: Manifest | None, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of :func:`flops` with ``flops_per_s``, ``of_peak`` and ``over_peak``; null where
-    the time is that of other work too, or the peak for the operator's precision is not known."""
-    counted, spent = _by_operator(trace, units(trace, model))
-    machine_peaks = machine(trace)[0]
-    # Not every trace has the gradient that a kernel computes.
-    for keys, name in ((["operator", "part"], "_of_part"), (["operator"], "_of_all")):
-        known = peaks_by(spent, keys, machine_peaks, counted)
-        known = known.select(*keys, pl.col("_peak").alias(name))
-        frame = frame.join(known, on=keys, how="left", nulls_equal=True)
-    timed = frame.with_columns(pl.when(pl.col("reason").is_null()).then("time_ns").alias("_over"))
-    return timed.with_columns(rates_of_peak(pl.coalesce("_of_part", "_of_all")))
 
 
 _ROW: Final = ["operator", "part", "kind", "formula"]

@@ -130,7 +130,16 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     """
     alone = trace.tables.activities.is_empty() and trace.tables.counters.height > 0
     frame = conformed(_measured_alone(trace) if alone else _ran(trace), COLUMNS)
-    notes = _notes(trace, frame)
+    notes = (*measured_notes(trace), *summaries.notes(trace), *_far_calls(frame))
+    copies = pl.col("kind").is_in(["memcpy", "memset"])
+    if trace.is_summary:
+        excluded = int(trace.tables.summary.filter("counted", copies)["calls"].sum())
+    else:
+        excluded = int(trace.tables.activities.select(copies.sum()).item())
+    if excluded:
+        notes = (f"copies and memsets excluded: {excluded:,} (included in share)", *notes)
+    elif frame.is_empty():
+        notes = (why_no_work(trace),)
     if unclassified and frame.height:
         frame = frame.filter(pl.col("category") == "other")
         if frame.is_empty():
@@ -173,21 +182,6 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
             descending=[True, True, True, False],
             nulls_last=True,
         )
-    )
-
-
-def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
-    notes = (*measured_notes(trace), *summaries.notes(trace))
-    copies = pl.col("kind").is_in(["memcpy", "memset"])
-    notes += _far_calls(frame)
-    other = int(trace.tables.activities.select(copies.sum()).item())
-    if trace.is_summary:
-        other = int(trace.tables.summary.filter("counted", copies)["calls"].sum())
-    if not other:
-        return (why_no_work(trace),) if frame.is_empty() else notes
-    return (
-        f"copies and memsets excluded: {other:,} (included in share)",
-        *notes,
     )
 
 
@@ -273,11 +267,9 @@ def occupancy(trace: Trace) -> Result:
     )
     columns = ("name", "category", "part", "calls", "time_ns", "share", "blocks")
     frame = frame.select(*columns, "multiprocessors", "short_calls", "short_ns", "unused_ns")
-    return Result(frame, sums(frame, "calls", "time_ns"), _occupancy_notes(frame))
-
-
-def _occupancy_notes(frame: pl.DataFrame) -> tuple[str, ...]:
+    totals = sums(frame, "calls", "time_ns")
     if frame.is_empty():
-        return ("no kernels in the selection",)
+        return Result(frame, totals, ("no kernels in the selection",))
     unknown = int(frame.filter(pl.col("short_ns").is_null())["calls"].sum())
-    return (f"grid or device unknown: {unknown:,} kernels",) if unknown else ()
+    notes = (f"grid or device unknown: {unknown:,} kernels",) if unknown else ()
+    return Result(frame, totals, notes)

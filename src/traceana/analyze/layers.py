@@ -193,16 +193,13 @@ def layers(
         # The shapes of rows with one layer.
         alone = names.filter(pl.len().over("layer", "role") == 1).join(shapes, on="layer_row")
         frame = frame.join(alone.select("layer", "role", *SHAPES), on=["layer", "role"], how="left")
-        notes = (
-            ()
-            if frame.is_empty()
-            else (
-                *on_shapes,
-                *charged.notes,
-                *on_flops(trace, charged),
-                *_on_rates(frame, of_trace, on_peak, peaks),
-            )
-        )
+        if frame.height:
+            notes = (*on_shapes, *charged.notes, *on_flops(trace, charged))
+        if (frame["flops"] > 0).any():
+            notes += (on_peak if of_trace is not None or peaks is None else peak_note(peaks),)
+            over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].unique().sort()
+            if over.len():
+                notes += (f"above peak, unexplained: {', '.join(over)}",)
     frame = with_measured_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(_KEYS) :], nulls_last=True, maintain_order=True
     )
@@ -304,37 +301,35 @@ def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFram
     )
 
 
-def _on_rates(
-    frame: pl.DataFrame, of_trace: Peaks | None, on_peak: str, peaks: Peaks | None
-) -> tuple[str, ...]:
-    """Return the notes on rates."""
-    if not (frame["flops"] > 0).any():
-        return ()
-    over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].unique().sort().to_list()
-    return (
-        on_peak if of_trace is not None or peaks is None else peak_note(peaks),
-        *([f"above peak, unexplained: {', '.join(over)}"] if over else []),
-    )
-
-
 def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, ...]:
     if frame.is_empty():
         return (why_no_work(trace),)
-    notes = (*_on_backward(work), *measured_notes(trace))
+    notes = measured_notes(trace)
+    backward = work.filter(pl.col("pass").is_in(_BACKWARD))
+    if lost := int(backward.filter(role="unattributed")["time_ns"].sum()):
+        share = 100 * lost / int(backward["time_ns"].sum())
+        advice = "sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
+        note = f"backward kernels not linked to layers: {share:.1f} % of their time"
+        notes = (f"{note} (record {advice})", *notes)
     if not (frame["role"] == "layer").any():
         return (_why_no_layers(trace), *notes)
-    if trace.meta.framework != "JAX":
-        return (*notes, *_on_regions(trace, frame))
-    outside = int(frame.filter(pl.col("layer") == OUTSIDE)["time_ns"].sum())
-    share = 100 * outside / max(int(frame["time_ns"].sum()), 1)
-    return (
-        *(
-            [f"time without a layer's name scope: {share:.1f} % ({_NAMING})"]
-            if share >= UNSCOPED_PERCENT
-            else []
-        ),
-        *notes,
-    )
+    whole = max(int(frame["time_ns"].sum()), 1)
+    if trace.meta.framework == "JAX":
+        outside = int(frame.filter(pl.col("layer") == OUTSIDE)["time_ns"].sum())
+        if (share := 100 * outside / whole) >= UNSCOPED_PERCENT:
+            return (f"time without a layer's name scope: {share:.1f} % ({_NAMING})", *notes)
+        return notes
+    # Backward passes of torch.compile that are not divided by layer.
+    without_shapes = not trace.tables.ops["input_shapes"].count()
+    if "backward_ns" in frame.columns and without_shapes:
+        regions = frame.filter(pl.col("layer").str.starts_with(COMPILED_REGION))
+        if (share := 100 * int(regions["backward_ns"].sum()) / whole) >= UNSCOPED_PERCENT:
+            reason = "without recorded shapes nothing tells its calls apart: record_shapes=True"
+            notes = (
+                *notes,
+                f"backward time in regions of torch.compile: {share:.1f} % ({reason})",
+            )
+    return notes
 
 
 _NAMING: Final = (
@@ -357,36 +352,6 @@ def _why_no_layers(trace: Trace) -> str:
     ):
         return "no layers: no name scopes in this file (XLA writes them to .xplane.pb)"
     return f"no layers: no name scopes in the program ({_NAMING})"
-
-
-def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
-    """Return a note on backward work with an unknown layer."""
-    backward = work.filter(pl.col("pass").is_in(_BACKWARD))
-    time = int(backward["time_ns"].sum())
-    lost = int(backward.filter(role="unattributed")["time_ns"].sum())
-    if not lost:
-        return ()
-    return (
-        f"backward kernels not linked to layers: {100 * lost / time:.1f} % of their time (record "
-        "sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx)",
-    )
-
-
-def _on_regions(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
-    """Return a note on backward passes of ``torch.compile`` that are not divided by layer."""
-    regions = pl.col("layer").str.starts_with(COMPILED_REGION)
-    if "backward_ns" not in frame.columns or trace.tables.ops["input_shapes"].null_count() < len(
-        trace.tables.ops
-    ):
-        return ()
-    backward = int(frame.filter(regions)["backward_ns"].sum())
-    share = 100 * backward / max(int(frame["time_ns"].sum()), 1)
-    if share < UNSCOPED_PERCENT:
-        return ()
-    return (
-        f"backward time in regions of torch.compile: {share:.1f} % (without recorded shapes "
-        "nothing tells its calls apart: record_shapes=True)",
-    )
 
 
 def layer_classes(

@@ -12,8 +12,8 @@ does so by the operators of each layer.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -74,13 +74,13 @@ def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
     if model is None or model is trace.manifest or not trace.tables.layers.height:
         return trace
     trace = named_in_order(trace, model)
-    found = paired(trace, model)
-    if not found.paths and not found.inside:
+    pairing = paired(trace, model)
+    if not pairing.paths and not pairing.inside:
         return trace
     path, kind = (trace.tables.layers[column] for column in ("path", "type"))
-    paths = {row: found.paths.get(around, path[around]) for row, around in found.inside.items()}
-    types = {row: kind[around] for row, around in found.inside.items()}
-    return with_paths(trace, found.paths | paths, types)
+    paths = {row: pairing.paths.get(outer, path[outer]) for row, outer in pairing.inside.items()}
+    types = {row: kind[outer] for row, outer in pairing.inside.items()}
+    return with_paths(trace, pairing.paths | paths, types)
 
 
 def named_in_order(trace: Trace, model: Manifest) -> Trace:
@@ -90,9 +90,9 @@ def named_in_order(trace: Trace, model: Manifest) -> Trace:
     """
     paths = paths_in_order(trace, model)
     types = {layer.path: layer.type for layer in model.layers}
-    own = trace.tables.layers["type"].cast(pl.String)
+    recorded = trace.tables.layers["type"].cast(pl.String)
     # A generated kernel computes other layers too where it has the name of one.
-    fused = set(own.str.starts_with(FUSED).fill_null(value=False).arg_true())
+    fused = set(recorded.str.starts_with(FUSED).fill_null(value=False).arg_true())
     kinds = {row: FUSED if row in fused else types.get(path) for row, path in paths.items()}
     return with_paths(trace, paths, kinds) if paths else trace
 
@@ -106,13 +106,13 @@ def with_paths(
     """
     from traceana.trace.merge import united_layers
 
-    own = trace.tables.layers
+    named = trace.tables.layers
     kinds = types or {}
     layers, rows = united_layers(
-        own.with_columns(
-            path=pl.Series([paths.get(row, path) for row, path in enumerate(own["path"])]),
+        named.with_columns(
+            path=pl.Series([paths.get(row, path) for row, path in enumerate(named["path"])]),
             type=pl.Series(
-                [kinds.get(row) or kind for row, kind in enumerate(own["type"])], dtype=pl.String
+                [kinds.get(row) or kind for row, kind in enumerate(named["type"])], dtype=pl.String
             ),
         ).with_columns(above=pl.col("path").str.replace(r"\.?[^.]*$", ""))
     )
@@ -138,23 +138,26 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
         if role == "layer"
     ]
     evidence = Evidence.of(trace)
-    found = _by_name({row: path for row, path, _ in rows}, model, evidence)
-    if found.another or not trace.tables.ops["scope"].is_null().all():
-        return found
-    present = {layer.position for layer in found.layer_of.values()}
-    left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
-    types = [type_of(kind) for _, _, kind in left]
-    for known in dict.fromkeys(one for one in types if one is not None):
-        own = [row for (row, _, _), one in zip(left, types, strict=True) if one == known]
-        absent = [
-            layer
-            for layer in model.layers
-            if layer.position not in present and type_of(layer.type) == known
-        ]
-        pairs = list(zip(own, absent, strict=False))
-        if len(own) == len(absent) and not any(evidence.against_weight(*pair) for pair in pairs):
-            found.layer_of.update(pairs)
-    return found
+    pairing = _by_name({row: path for row, path, _ in rows}, model, evidence)
+    if pairing.another or not trace.tables.ops["scope"].is_null().all():
+        return pairing
+    positions = {layer.position for layer in pairing.layer_of.values()}
+    unpaired_layers = defaultdict(list)
+    for layer in model.layers:
+        if layer.position not in positions:
+            unpaired_layers[type_of(layer.type)].append(layer)
+    unpaired_rows = defaultdict(list)
+    for row, _, kind in rows:
+        if row not in pairing.layer_of and row not in pairing.inside:
+            unpaired_rows[type_of(kind)].append(row)
+    for layer_type, rows_of_type in unpaired_rows.items():
+        layers = unpaired_layers[layer_type]
+        if layer_type is None or len(rows_of_type) != len(layers):
+            continue
+        pairs = list(zip(rows_of_type, layers, strict=True))
+        if not any(evidence.against_weight(*pair) for pair in pairs):
+            pairing.layer_of.update(pairs)
+    return pairing
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -192,7 +195,7 @@ class Evidence(msgspec.Struct, frozen=True):
             frozenset(ran.filter("product")["layer"]),
             frozenset(ran.filter("forward")["layer"]),
             frozenset(ran.filter("possible")["layer"]),
-            {row: prod(one.weight) for row, one in operands(trace).items() if one.weight},
+            {row: prod(read.weight) for row, read in operands(trace).items() if read.weight},
         )
 
     def against(self, scope: _Node, layer: Layer) -> bool:
@@ -210,12 +213,12 @@ class Evidence(msgspec.Struct, frozen=True):
 
         A recurrent layer has two, and the row has the one that most of its products read.
         """
-        weight, known = layer.parameters.get("weight"), self.weights.get(row)
-        if weight is None or known is None:
+        weight, elements = layer.parameters.get("weight"), self.weights.get(row)
+        if weight is None or elements is None:
             return False
-        if known in {prod(shape) for shape in layer.parameters.values() if len(shape) > 1}:
+        if elements in {prod(shape) for shape in layer.parameters.values() if len(shape) > 1}:
             return False
-        return _has_default_name(layer) or not known or prod(weight) % known != 0
+        return _has_default_name(layer) or not elements or prod(weight) % elements != 0
 
 
 class _Node(msgspec.Struct, eq=False):
@@ -247,20 +250,18 @@ class _Node(msgspec.Struct, eq=False):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A scope that may be that of the model.
+    """A scope that may be that of the model, if the scope of a layer is ``opened`` so often for a
+    call.
 
-    ``layers`` has the part of the manifest's paths of each scope in it that is found, if the scope
-    of a layer is ``opened`` so often for a call; ``named`` whether its own name is the model's.
+    ``layers`` has the part of the manifest's paths of the scope and of each matched scope in it,
+    ``positions`` those of their layers; ``named`` is whether its own name is the model's.
     """
 
     scope: _Node
     opened: int
     layers: dict[_Node, _Node]
+    positions: frozenset[int]
     named: bool
-
-    def positions(self) -> set[int]:
-        """Return the positions of the layers found."""
-        return {part.layer.position for part in self.layers.values() if part.layer is not None}
 
 
 def _by_name(rows: Mapping[int, str], model: Manifest, evidence: Evidence) -> Pairing:
@@ -276,81 +277,98 @@ def _by_name(rows: Mapping[int, str], model: Manifest, evidence: Evidence) -> Pa
     for layer in model.layers:
         network.add(layer.path).layer = layer
     # All paths of the manifest may begin with the model's name.
-    part = network
-    while part.layer is None and len(part.children) == 1:
-        (only,) = part.children.values()
+    root = network
+    while root.layer is None and len(root.children) == 1:
+        (only,) = root.children.values()
         if not only.children:
             break
-        part = only
+        root = only
+
     suffixes = model.framework not in _UNIQUE_PATHS
-
-    @cache
-    def names_of(part: _Node, opened: int) -> dict[str, _Node]:
-        return _scope_names(part, opened, len(rows)) if opened else part.children
-
-    def layers_of(scope: _Node, part: _Node, opened: int) -> dict[_Node, _Node]:
-        found: dict[_Node, _Node] = {}
-        for name, child in scope.children.items() if part.children else ():
-            if name in (names := names_of(part, opened)):
-                found |= layers_of(child, names[name], opened)
-        own = part.layer is not None and not evidence.against(scope, part.layer)
-        return {scope: part} | found if own or found else {}
-
-    places = [
-        _Place(scope, opened, found, part is network or part.name in _names(scope, suffixes))
-        for scope in scopes.within()
-        for opened in (_OPENED if suffixes else [0])
-        if (found := layers_of(scope, part, opened))
-    ]
-    if not places:
-        return Pairing({}, {}, {})
+    scope_names = {
+        opened: {part: _scope_names(part, opened, len(rows)) for part in root.within()}
+        for opened in (_OPENED if suffixes else (0,))
+    }
+    places = []
+    for scope in scopes.within():
+        named = root is network or root.name in _names(scope, suffixes)
+        for opened, names in scope_names.items():
+            layers = _layers_in(scope, root, names, evidence)
+            positions = frozenset(part.layer.position for part in layers.values() if part.layer)
+            places.append(_Place(scope, opened, layers, positions, named))
     # Of equal places the outermost.
-    best = max(places, key=lambda one: (len(one.positions()), one.named))
-    alike = [one for one in places if len(one.positions()) == len(best.positions())]
+    best = max(places, key=lambda place: (len(place.positions), place.named))
+    if not best.layers:
+        return Pairing({}, {}, {})
+
     # Where the scopes may have been opened more or less often, only what is the same is clear.
-    rivals = [one for one in alike if one.scope is best.scope]
+    rivals = [
+        place.layers
+        for place in places
+        if place.scope is best.scope and len(place.positions) == len(best.positions)
+    ]
     unclear = {
-        own
-        for one in rivals
-        for scope, own in one.layers.items()
-        if own.layer is not None and any(other.layers.get(scope) is not own for other in rivals)
+        part
+        for layers in rivals
+        for scope, part in layers.items()
+        if part.layer is not None and any(rival.get(scope) is not part for rival in rivals)
     }
     if _is_another(model, best, unclear, evidence):
         return Pairing({}, {}, {}, another=True)
-    inside = {*best.scope.within()}
-    further = [
-        one
-        for one in alike
-        if one.opened == best.opened
-        and one.named
-        and best.named
-        and one.scope not in inside
-        and best.scope not in one.scope.within()
-        and one.positions() == best.positions()
+
+    inside_best = {*best.scope.within()}
+    further_calls = [
+        place
+        for place in places
+        if best.named
+        and place.named
+        and place.opened == best.opened
+        and place.positions == best.positions
+        and place.scope not in inside_best
+        and best.scope not in place.scope.within()
     ]
-    result = Pairing({}, {}, {}, tuple(part.path for part in unclear))
-    for one in (best, *further):
-        # The model's name in the manifest, once, where the scope has a suffix.
-        name = one.scope.name
-        if one is best and best.named:
-            names = (part.name, model.network)
-            name = next((one for one in names if one in _names(best.scope, suffixes)), name)
-        around = one.scope.path.rpartition(SEPARATOR)[0]
-        for scope, own in {**one.layers, one.scope: part}.items():
-            rows_in = scope.rows()
-            if own in unclear or not rows_in or (own.layer is None and scope.row is None):
+    pairing = Pairing({}, {}, {}, tuple(part.path for part in unclear))
+    for place in (best, *further_calls):
+        model_name = place.scope.name
+        if place is best and best.named:
+            # The model's name in the manifest, once, where the scope has a suffix.
+            named_as = _names(best.scope, suffixes)
+            in_manifest = (name for name in (root.name, model.network) if name in named_as)
+            model_name = next(in_manifest, model_name)
+        around = place.scope.path.rpartition(SEPARATOR)[0]
+        for scope, part in place.layers.items():
+            scope_rows = scope.rows()
+            if part in unclear or not scope_rows or (part.layer is None and scope.row is None):
                 continue
-            below = own.path.removeprefix(part.path).removeprefix(SEPARATOR)
-            path = SEPARATOR.join(filter(None, (around, name, below)))
+            first, *others = scope_rows
+            below = part.path.removeprefix(root.path).removeprefix(SEPARATOR)
+            path = SEPARATOR.join(filter(None, (around, model_name, below)))
             if suffixes and path and path != scope.path:
-                result.paths[rows_in[0]] = path
+                pairing.paths[first] = path
             # A module's own functions may have no row, where a compiler fused them.
-            alone = scope.row is not None or not own.children
-            if own.layer is not None and scope is not one.scope and alone:
-                result.layer_of[rows_in[0]] = own.layer
-                if not own.children:
-                    result.inside.update((row, rows_in[0]) for row in rows_in[1:])
-    return result
+            without_row = scope.row is None and part.children
+            if part.layer is None or scope is place.scope or without_row:
+                continue
+            pairing.layer_of[first] = part.layer
+            if not part.children:
+                pairing.inside.update(dict.fromkeys(others, first))
+    return pairing
+
+
+def _layers_in(
+    scope: _Node, part: _Node, names: Mapping[_Node, Mapping[str, _Node]], evidence: Evidence
+) -> dict[_Node, _Node]:
+    """Return the parts of the model's paths by scope, if ``scope`` is that of ``part``.
+
+    ``names`` has the scopes of the children of each part.
+    """
+    inner: dict[_Node, _Node] = {}
+    for name, child in scope.children.items():
+        if name in names[part]:
+            inner |= _layers_in(child, names[part][name], names, evidence)
+    if inner or (part.layer is not None and not evidence.against(scope, part.layer)):
+        return {scope: part, **inner}
+    return {}
 
 
 def _names(scope: _Node, suffixes: bool) -> tuple[str, ...]:
@@ -361,15 +379,20 @@ def _names(scope: _Node, suffixes: bool) -> tuple[str, ...]:
 def _scope_names(part: _Node, opened: int, most: int) -> dict[str, _Node]:
     """Return the children of ``part`` by the last scope of each of their calls, at most ``most``.
 
-    By TensorFlow's ``Graph.unique_name``, for scopes that are opened ``opened`` times each.
+    By TensorFlow's ``Graph.unique_name``, for scopes that are opened ``opened`` times each; without
+    suffixes for 0.
     """
+    if not opened:
+        return part.children
     layers_in = {
         child: [node.layer for node in child.within() if node.layer is not None]
         for child in part.children.values()
     }
     uses: dict[str, int] = {}
     given: dict[str, _Node] = {}
-    for child in sorted(layers_in, key=lambda one: min(layer.position for layer in layers_in[one])):
+    for child in sorted(
+        layers_in, key=lambda node: min(layer.position for layer in layers_in[node])
+    ):
         for _ in range(min(max(layer.calls for layer in layers_in[child]), most)):
             for _ in range(opened):
                 unique, key = child.name, child.name.lower()
@@ -392,20 +415,19 @@ def _is_another(
     Keras' default names occur in any model. With such names, all convolutions and products must be
     in both.
     """
-    positions = place.positions()
-    matched = [layer for layer in model.layers if layer.position in positions]
+    matched = [layer for layer in model.layers if layer.position in place.positions]
     if 2 * sum(map(_has_default_name, matched)) < len(matched):
         return False
-    weighted = [one for one in model.layers if kind_of(one.type) in PRODUCT_LAYERS]
-    found = sum(one.position in positions for one in weighted)
-    known = evidence.multiplies | evidence.weights.keys()
+    weighted = [layer for layer in model.layers if kind_of(layer.type) in PRODUCT_LAYERS]
+    paired_count = sum(layer.position in place.positions for layer in weighted)
+    products = evidence.multiplies | evidence.weights.keys()
     covered = {row for scope, part in place.layers.items() if part.layer for row in scope.rows()}
     ran = [
         node.row
         for node in place.scope.within()
-        if node.row in known and len(known.intersection(node.rows())) == 1
+        if node.row in products and len(products.intersection(node.rows())) == 1
     ]
-    return found + len(unclear) < MANIFEST_COVERAGE * len(weighted) or (
+    return paired_count + len(unclear) < MANIFEST_COVERAGE * len(weighted) or (
         sum(row in covered for row in ran) + len(unclear) < MANIFEST_COVERAGE * len(ran)
     )
 
@@ -415,5 +437,5 @@ def _has_default_name(layer: Layer) -> bool:
     name = _PART.split(layer.path)[-1]
     suffixed = _SUFFIXED.fullmatch(name)
     of_class = _SNAKE.sub("_", layer.framework_type.rpartition(".")[2]).lower()
-    plain = {one.replace("_", "") for one in (name, suffixed[1] if suffixed else name)}
-    return of_class.replace("_", "") in plain
+    unsuffixed = suffixed[1] if suffixed else name
+    return of_class.replace("_", "") in (name.replace("_", ""), unsuffixed.replace("_", ""))

@@ -69,8 +69,10 @@ def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
     """
     seen = _positional(trace)
     calls = _sequence(model, most=len(seen) + 1)
-    compiled = any(one.family.startswith(_family(COMPILED_REGION)) for one in seen)
-    anchors = _anchors([one for one in seen if one.weighted], calls, compiled=compiled)
+    compiled = any(operator.family.startswith(_family(COMPILED_REGION)) for operator in seen)
+    anchors = _anchors(
+        [operator for operator in seen if operator.weighted], calls, compiled=compiled
+    )
     if not anchors:
         return {}
     around = model.container_paths()
@@ -81,7 +83,9 @@ def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
     positions = {row: position for row, (position, _) in anchors.items()}
     found = layers_of_rows(trace.tables.graph_calls, positions, calls, around)
     known = {
-        one.at: found[one.at] for one in seen if one.family.startswith(FUSED) and one.at in found
+        operator.at: found[operator.at]
+        for operator in seen
+        if operator.family.startswith(FUSED) and operator.at in found
     }
     # Code that computes no layer may be that of the module around, or between the operators of one
     # layer, as of an attention.
@@ -128,12 +132,12 @@ def _positional(trace: Trace) -> list[_Operator]:
         .select("layer", "position", short=pl.lit(FUSED), weighted=pl.lit(False))
     )
     known = operands(trace)
-    found = []
+    operators = []
     for row, _, short_of, name, shapes, weighted in (
         pl.concat([rows, without], how="diagonal").sort("position").iter_rows()
     ):
         weight = known[row].weight if row in known else None
-        one = _Operator(row, _family(short_of), _sorted(weight), weighted)
+        operator = _Operator(row, _family(short_of), _sorted(weight), weighted)
         # A kernel that Inductor generated from a template for a product with a weight.
         if name is not None and name.startswith(TEMPLATE):
             from traceana.flops.triton_templates import weight_of
@@ -144,9 +148,9 @@ def _positional(trace: Trace) -> list[_Operator]:
                 of_template = None
             if of_template is not None:
                 family, weight = of_template
-                one = _Operator(row, family, _sorted(weight), fuses=name)
-        found.append(one)
-    return found
+                operator = _Operator(row, family, _sorted(weight), fuses=name)
+        operators.append(operator)
+    return operators
 
 
 def _sequence(model: Manifest, most: int) -> list[Layer]:
@@ -175,7 +179,12 @@ def _anchors(seen: Sequence[_Operator], calls: Sequence[Layer], *, compiled: boo
     ways = [(seen, wanted)]
     if compiled:
         # It may compute convolutions of one pixel as products, all or some of them.
-        ways.append(([_pointwise(one) for one in seen], [_pointwise(one) for one in wanted]))
+        ways.append(
+            (
+                [_pointwise(operator) for operator in seen],
+                [_pointwise(operator) for operator in wanted],
+            )
+        )
     found = [
         _in_order(*way, calls, compiled=compiled) or _by_weight(*way, compiled=compiled)
         for way in ways
@@ -183,14 +192,14 @@ def _anchors(seen: Sequence[_Operator], calls: Sequence[Layer], *, compiled: boo
     return max(found, key=len)
 
 
-def _pointwise(one: _Operator) -> _Operator:
-    """Return ``one`` as a product if it is a convolution of one pixel in one group."""
-    if one.family != "conv" or one.weight is None or len(one.weight) < 3:
-        return one
-    *window, channels, features = one.weight
+def _pointwise(operator: _Operator) -> _Operator:
+    """Return ``operator`` as a product if it is a convolution of one pixel in one group."""
+    if operator.family != "conv" or operator.weight is None or len(operator.weight) < 3:
+        return operator
+    *window, channels, features = operator.weight
     if prod(window) != 1 or channels == 1:
-        return one
-    return replace(one, family="linear", weight=(channels, features))
+        return operator
+    return replace(operator, family="linear", weight=(channels, features))
 
 
 def _in_order(
@@ -206,7 +215,7 @@ def _in_order(
     a compiler fuses with others, such as normalizations, ``compiled`` programs have no operator.
     """
     found: _Anchors = {}
-    families = {one.family for one in seen}
+    families = {operator.family for operator in seen}
     at = 0
     for call in wanted:
         layer = calls[call.at]
@@ -254,13 +263,15 @@ def _by_weight(
     mine: dict[str, list[_Operator]] = defaultdict(list)
     theirs: dict[str, list[_Operator]] = defaultdict(list)
     for operators, of_family in ((seen, mine), (wanted, theirs)):
-        for one in operators:
-            of_family[one.family].append(one)
+        for operator in operators:
+            of_family[operator.family].append(operator)
     passes: dict[str, list[_Anchors]] = {}
     for family in mine.keys() & theirs.keys() & _ONE_OPERATOR:
         own, calls = mine[family], theirs[family]
-        known = family not in _RECURRENT and all(one.weight for one in (*own, *calls))
-        weights, those = ([one.weight if known else None for one in some] for some in (own, calls))
+        known = family not in _RECURRENT and all(operator.weight for operator in (*own, *calls))
+        weights, those = (
+            [operator.weight if known else None for one in some] for some in (own, calls)
+        )
         passes[family] = []
         at = 0
         while at + len(calls) <= len(own) and (len(own) == len(calls) or (compiled and known)):
@@ -275,10 +286,10 @@ def _by_weight(
     alike = len({len(found) for found in passes.values()}) == 1
     return {
         row: anchor
-        for family, found in passes.items()
+        for family, anchors in passes.items()
         if alike or len(mine[family]) == len(theirs[family])
-        for one in found
-        for row, anchor in one.items()
+        for of_pass in anchors
+        for row, anchor in of_pass.items()
     }
 
 
@@ -292,22 +303,22 @@ def _named(
     paths: dict[int, str] = {}
     between: list[_Operator] = []
     before, forward = -1, 0
-    for one in seen:
-        if one.at not in anchors:
-            between.append(one)
+    for operator in seen:
+        if operator.at not in anchors:
+            between.append(operator)
             continue
-        here, number = anchors[one.at]
+        here, number = anchors[operator.at]
         last = here
         # A template computes besides its product the next layers whose operators its name has.
         while (
-            one.fuses is not None
+            operator.fuses is not None
             and last + 1 < len(calls)
             and calls[last + 1].path not in around
-            and names_operator_of(one.fuses, calls[last + 1])
+            and names_operator_of(operator.fuses, calls[last + 1])
         ):
             last += 1
         fused = [call.path for call in calls[here : last + 1] if not call.computes_nothing]
-        paths[one.at] = together(list(dict.fromkeys(fused)))
+        paths[operator.at] = together(list(dict.fromkeys(fused)))
         if number == forward:
             paths |= _between(between, calls, before, here, around)
         else:
@@ -333,12 +344,12 @@ def _between(
     if not seen:
         return {}
     if before == behind:
-        return {one.at: calls[before].path for one in seen}
+        return {operator.at: calls[before].path for operator in seen}
     inside = calls[before + 1 : behind]
     paths = _by_number(seen, inside)
     if behind == len(calls):
         return paths
-    fused = [one.at for one in seen if one.family.startswith(FUSED)]
+    fused = [operator.at for operator in seen if operator.family.startswith(FUSED)]
     # Where the compiler changed the order, what else it moved is not known.
     if fused and before < behind and not any(map(is_product, inside)):
         modules = dict.fromkeys(call.path for call in inside if call.path not in around)
@@ -351,13 +362,13 @@ def _between(
         callers = {calls[position].path.rpartition(SEPARATOR)[0] for position in (before, behind)}
     common = common_path(sorted(callers))
     if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
-        paths |= {one.at: common for one in seen if one.at not in paths}
+        paths |= {operator.at: common for operator in seen if operator.at not in paths}
     return paths
 
 
 def _by_number(seen: Sequence[_Operator], calls: Sequence[Layer]) -> dict[int, str]:
     """Return the paths of the rows of each type that has as many calls."""
-    pairs = in_turn([one.family for one in seen], [_family(call.type) for call in calls])
+    pairs = in_turn([operator.family for operator in seen], [_family(call.type) for call in calls])
     return {seen[row].at: calls[position].path for row, position in pairs}
 
 

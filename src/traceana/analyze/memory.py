@@ -387,7 +387,9 @@ def memory(trace: Trace, by: MemoryBy = "device") -> Result:
             frame = _by_convolution(trace, selected)
         case _:
             live = alive(trace, every, peaks(selected))
-            frame = _at_peak(live, by)
+            frame = aggregated(live, (*PER_DEVICE, by), AT_PEAK).sort(
+                *PER_DEVICE, "bytes", by, descending=[False, False, True, False], nulls_last=True
+            )
             # The peaks of devices are at different times, and of different memories.
             if frame.select(PER_DEVICE).unique().height == 1:
                 totals = ("count", "bytes")
@@ -425,12 +427,6 @@ def _growth(trace: Trace, every: pl.DataFrame) -> pl.DataFrame:
             (grown > 0).sum().alias("growing"),
             pl.len().alias("steps"),
         )
-    )
-
-
-def _at_peak(live: pl.DataFrame, by: MemoryBy) -> pl.DataFrame:
-    return aggregated(live, (*PER_DEVICE, by), AT_PEAK).sort(
-        *PER_DEVICE, "bytes", by, descending=[False, False, True, False], nulls_last=True
     )
 
 
@@ -536,7 +532,17 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
         & pl.col("freed_time").is_not_null()
         & (pl.col("freed_time") <= pl.Series(end))
     )
-    peak = _peak_bytes(within)
+    size = pl.col("bytes")
+    each = (*PER_DEVICE, "convolution")
+    made = within.select(*each, "event", size)
+    freed = within.select(*each, pl.col("freed_event").alias("event"), -size)
+    peak = (
+        pl.concat([made, freed])
+        .sort("event")
+        .with_columns(size.cum_sum().over(each))
+        .group_by(each)
+        .agg(size.max())
+    )
     of_peak = launched[from_rows(peak["convolution"])]
     algorithm, direction = of_peak["algorithm"], of_peak["direction"]
     peak = peak.with_columns(
@@ -553,54 +559,33 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _peak_bytes(within: pl.DataFrame) -> pl.DataFrame:
-    """Return the peak bytes of each ``convolution``, by device."""
-    size = pl.col("bytes")
-    keys = (*PER_DEVICE, "convolution")
-    made = within.select(*keys, "event", size)
-    freed = within.select(*keys, pl.col("freed_event").alias("event"), -size)
-    return (
-        pl.concat([made, freed])
-        .sort("event")
-        .with_columns(size.cum_sum().over(keys))
-        .group_by(keys)
-        .agg(size.max())
-    )
-
-
 def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: MemoryBy) -> tuple[str, ...]:
-    found = []
+    notes = []
     if every["counted"].any():
-        found.append(
+        notes.append(
             "memory allocated before the capture not recorded: figures count from the start of the "
             "capture"
         )
     nowhere = every["address"].null_count()
     if nowhere and by in ("layer", "operator", "convolution"):
-        found.append(
+        notes.append(
             f"no address recorded: {nowhere:,} of {every.height:,} events, their memory is not "
             "attributed"
         )
     if by == "convolution" and frame.is_empty():
-        found.append(
+        notes.append(
             "no workspaces: no convolution allocates and frees memory within its operator, or "
             "operators are not recorded"
         )
     if by == "step" and frame.is_empty():
-        found.append("no steps: the trace has no step markers")
-    return (*found, *_leaks(trace, every))
-
-
-def _leaks(trace: Trace, every: pl.DataFrame) -> list[str]:
+        notes.append("no steps: the trace has no step markers")
     grown = _growth(trace, every).filter(
         (pl.col("growing") == pl.col("steps")) & (pl.col("steps") >= FEWEST_GROWING)
     )
-    return [
-        f"possible leak on device {_device(row['device'])}: allocated memory grows in each of "
-        f"{row['steps']} measured steps, median {row['growth_bytes']:,} bytes"
-        for row in grown.sort(PER_DEVICE).to_dicts()
-    ]
-
-
-def _device(device: int | None) -> str:
-    return "(not recorded)" if device is None else name_of(device)
+    for row in grown.sort(PER_DEVICE).to_dicts():
+        device = "(not recorded)" if row["device"] is None else name_of(row["device"])
+        notes.append(
+            f"possible leak on device {device}: allocated memory grows in each of {row['steps']} "
+            f"measured steps, median {row['growth_bytes']:,} bytes"
+        )
+    return tuple(notes)

@@ -65,21 +65,26 @@ def model_charges(
     products are on no layer: they may be its own, and count there. Layers whose input has no
     gradient count without it; where that is unknown, the first layer with parameters.
     """
-    found = paired(trace, model)
-    partner = found.layer_of
+    pairing = paired(trace, model)
+    partner = pairing.layer_of
     each = _executions(trace, partner)
     seen, extra = _passes(each, {row: layer.calls for row, layer in partner.items()})
-    apart = _products_apart(trace, charged)
+    # Keras compiles grouped convolutions on a CPU: XLA programs, whose scopes are not the model's,
+    # have products on no layer.
+    role = trace.tables.layers["role"].cast(pl.String).gather(charged["layer"])
+    of_program = pl.col("formula").str.starts_with("hlo.") & (pl.col("flops") > 0)
+    apart = _records_graph(trace) and trace.tables.instructions.height > 0
+    apart &= charged.filter(of_program & pl.Series(role.ne_missing("layer"))).height > 0
     with_product = set(each.filter("product")["layer"])
     counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
-    known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
+    recorded_flops = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
     kinds = trace.tables.layers["type"].fill_null("").to_list()
     uncounted = {
         row: layer
         for row, layer in partner.items()
         # What a compiler left of a layer is not known: a normalization may be in the weights.
-        if (row not in known or row in partial) and not kinds[row].startswith(FUSED)
+        if (row not in recorded_flops or row in partial) and not kinds[row].startswith(FUSED)
     }
     if uncounted and not trace.tables.steps.height:
         return pl.DataFrame(schema=_SCHEMA), (NO_STEPS,), set()
@@ -111,7 +116,7 @@ def model_charges(
         if None in directions.values():
             unclear += [layer.path] if costs else []
             continue
-        own: list[tuple[object, ...]] = []
+        layer_rows: list[tuple[object, ...]] = []
         flops = 0
         for cost in costs:
             if times := directions.get("forward" if cost.part == "forward" else "backward"):
@@ -122,12 +127,12 @@ def model_charges(
                 by_algorithm = cost.kind.startswith("conv") and cost.part != "bias_grad"
                 executed = None if by_algorithm else cost.flops * count
                 flops += cost.flops * count
-                own.append(
+                layer_rows.append(
                     (row, cost.part, cost.kind, cost.formula, count, cost.flops * count, executed,
                      size)
                 )  # fmt: skip
-        if flops > known.get(row, 0):
-            rows += own
+        if flops > recorded_flops.get(row, 0):
+            rows += layer_rows
     counted = {row[0] for row in rows}
     layers = "1 layer" if len(counted) == 1 else f"{len(counted)} layers"
     note = [f"shapes from the layer manifest: {layers}"] if counted else []
@@ -147,7 +152,7 @@ def model_charges(
         without = (own_product & set(forward["layer"]) & counted) - products
         fused = without | (products - own_product) if without else set()
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    return frame, (*note, *_missing(trace, model, found)), fused
+    return frame, (*note, *_missing(trace, model, pairing)), fused
 
 
 def _records_graph(trace: Trace) -> bool:
@@ -160,24 +165,12 @@ def _records_graph(trace: Trace) -> bool:
     return bool(named.any())
 
 
-def _products_apart(trace: Trace, charged: pl.DataFrame) -> bool:
-    """Return whether XLA programs of a TensorFlow trace computed products on no layer.
-
-    Keras compiles grouped convolutions so on a CPU; the programs' scopes are not the model's.
-    """
-    if not _records_graph(trace) or trace.tables.instructions.is_empty():
-        return False
-    role = trace.tables.layers["role"].cast(pl.String).gather(charged["layer"])
-    of_program = pl.col("formula").str.starts_with("hlo.") & (pl.col("flops") > 0)
-    return not charged.filter(of_program & pl.Series(role.ne_missing("layer"))).is_empty()
-
-
-def _missing(trace: Trace, model: Manifest, found: Pairing) -> list[str]:
+def _missing(trace: Trace, model: Manifest, pairing: Pairing) -> list[str]:
     """Return notes on the layers of ``model`` that are not in the trace."""
-    if found.another:
+    if pairing.another:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
-    layers = {layer.position for layer in found.layer_of.values()}
+    layers = {layer.position for layer in pairing.layer_of.values()}
     known = {layer.path for layer in model.layers}
     rows = trace.tables.layers.select("path", "type").iter_rows()
     together = {part for path, kind in rows for part in fused_parts(path, kind, known)}
@@ -189,7 +182,7 @@ def _missing(trace: Trace, model: Manifest, found: Pairing) -> list[str]:
         for layer in wanted
         if layer.position not in layers and layer.path not in together
     ]
-    unclear = [path for path in left if _DOTTED.sub(SEPARATOR, path) in found.unclear]
+    unclear = [path for path in left if _DOTTED.sub(SEPARATOR, path) in pairing.unclear]
     absent = [path for path in left if path not in unclear]
     return [
         f"manifest layers {where}: {len(paths)} of {len(wanted)} ({_some(paths)})"

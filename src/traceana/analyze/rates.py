@@ -160,7 +160,15 @@ def rate_columns(
     """
     of_row = peaks_by(work, keys, peaks, charged)
     joined = frame.join(of_row, on=keys, how="left", nulls_equal=True)
-    return joined.with_columns(_rates()).drop("_over", "_peak", "_bandwidth")
+    flops, size, over = pl.col("flops"), pl.col("bytes"), pl.col("_over")
+    peak, bandwidth = pl.col("_peak"), pl.col("_bandwidth")
+    attainable = attainable_percent(flops, size, over, peak, bandwidth)
+    return joined.with_columns(
+        *rates_of_peak(peak),
+        intensity(flops, size).alias("arithmetic_intensity"),
+        bound(flops, size, peak, bandwidth).cast(pl.String).alias("bound"),
+        (attainable / 100).alias("of_attainable"),
+    ).drop("_over", "_peak", "_bandwidth")
 
 
 def rates_of_peak(peak: pl.Expr) -> list[pl.Expr]:
@@ -175,19 +183,6 @@ def rates_of_peak(peak: pl.Expr) -> list[pl.Expr]:
         pl.when(rate > peak)
         .then(pl.when(executed <= peak).then(pl.lit(EXPLAINED)).otherwise(pl.lit(UNEXPLAINED)))
         .alias("over_peak"),
-    ]
-
-
-def _rates() -> list[pl.Expr]:
-    flops, size, peak = pl.col("flops"), pl.col("bytes"), pl.col("_peak")
-    roof = (flops, size, peak, pl.col("_bandwidth"))
-    return [
-        *rates_of_peak(peak),
-        intensity(flops, size).alias("arithmetic_intensity"),
-        bound(*roof).cast(pl.String).alias("bound"),
-        (attainable_percent(flops, size, pl.col("_over"), peak, pl.col("_bandwidth")) / 100).alias(
-            "of_attainable"
-        ),
     ]
 
 
@@ -222,7 +217,11 @@ def peaks_by(
         .sort("flops", *kinds)
     )
     pairs = pl.concat([most.select(kinds), counted.select(kinds)]).unique()
-    highest = [_highest(peaks, *pair) for pair in pairs.iter_rows()]
+    highest: list[float | None] = []
+    for precision, tensor_core in pairs.iter_rows():
+        units = (False, True) if tensor_core is None else (tensor_core,)
+        rates = [] if peaks is None else [peak_for(peaks, precision, unit) for unit in units]
+        highest.append(max((rate for rate in rates if rate is not None), default=None))
     of_kind = pairs.with_columns(pl.Series("_peak", highest, dtype=pl.Float64))
 
     def with_peak(frame: pl.DataFrame) -> pl.DataFrame:
@@ -247,14 +246,6 @@ def peaks_by(
             pl.lit(bandwidth, pl.Float64).alias("_bandwidth"),
         )
     )
-
-
-def _highest(peaks: Peaks | None, precision: str, tensor_core: bool | None) -> float | None:
-    if peaks is None:
-        return None
-    choices = (tensor_core,) if tensor_core is not None else (False, True)
-    known = [peak for one in choices if (peak := peak_for(peaks, precision, one)) is not None]
-    return max(known, default=None)
 
 
 def _with_pass(charged: pl.DataFrame, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -297,14 +288,6 @@ def bound(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr) ->
     )
 
 
-def _attainable_ns(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr) -> pl.Expr:
-    """Return the shortest time, in ns: arithmetic and memory both at their peak, overlapped."""
-    arithmetic, moving = _times(flops, bytes_, peak, bandwidth)
-    # max_horizontal ignores nulls: an unknown time would make the other one the bound.
-    known = arithmetic.is_not_null() & moving.is_not_null()
-    return pl.when(known).then(pl.max_horizontal(arithmetic, moving)) * 1e9
-
-
 def attainable_percent(
     flops: pl.Expr, bytes_: pl.Expr, time_ns: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr
 ) -> pl.Expr:
@@ -312,8 +295,12 @@ def attainable_percent(
 
     It is the shortest possible time over the measured time, also for copies, which do not compute.
     """
-    shortest = _attainable_ns(flops, bytes_, peak, bandwidth)
-    return 100 * shortest / pl.when(time_ns > 0).then(time_ns)
+    arithmetic, moving = _times(flops, bytes_, peak, bandwidth)
+    # Both at their peak, overlapped. max_horizontal ignores nulls: an unknown time would make the
+    # other one the bound.
+    known = arithmetic.is_not_null() & moving.is_not_null()
+    shortest_ns = pl.when(known).then(pl.max_horizontal(arithmetic, moving)) * 1e9
+    return 100 * shortest_ns / pl.when(time_ns > 0).then(time_ns)
 
 
 def _times(

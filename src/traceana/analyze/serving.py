@@ -118,41 +118,20 @@ def phases(trace: Trace) -> Result:
     each = pl.concat([in_order, steps(trace).frame.drop("process")], how="horizontal")
     each = each.join(marks, on=key, how="inner", nulls_equal=True)
     windows = device_windows(trace).rename({"step": "row"})
-    parts = _idle_parts(trace, windows)
-    each = each.join(_idle(windows, parts), on="row", how="left")
-    frame = (
-        aggregated(each, ["phase"], COLUMNS)
-        .join(each.group_by("phase").agg(_WALL.sum().alias("total_ns")), on="phase")
-        .join(_causes(parts, each), on="phase", how="left")
-        .join(_flops(trace, each), on="phase", how="left")
-        .sort(["total_ns", "phase"], descending=[True, False])
-    )
-    return Result(conformed(frame, COLUMNS), columns=COLUMNS)
-
-
-def _idle_parts(trace: Trace, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row``, ``cause``, ``time_ns`` of the idle time in ``windows``."""
     gaps = idle_time(trace).gaps
-    parts = within(gaps, windows)
-    return windows.select("row")[parts["window"]].with_columns(
-        gaps["cause"].gather(parts["gap"]).cast(pl.String), parts["time_ns"]
+    inside = within(gaps, windows)
+    parts = windows.select("row")[inside["window"]].with_columns(
+        gaps["cause"].gather(inside["gap"]).cast(pl.String), inside["time_ns"]
     )
-
-
-def _idle(windows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """Return ``idle_ns`` of each iteration, the mean of its devices."""
-    idle = parts.group_by("row").agg(pl.col("time_ns").sum())
-    return (
+    # The mean of the devices of an iteration.
+    idle = (
         windows.group_by("row")
         .agg(pl.len().alias("devices"))
-        .join(idle, on="row", how="left")
+        .join(parts.group_by("row").agg(pl.col("time_ns").sum()), on="row", how="left")
         .select("row", idle_ns=pl.col("time_ns").fill_null(0) // pl.col("devices"))
     )
-
-
-def _causes(parts: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
-    """Return ``phase`` and ``idle_cause``, that of most idle time, of the iterations ``each``."""
-    return (
+    each = each.join(idle, on="row", how="left")
+    main_cause = (
         parts.join(each.select("row", "phase"), on="row")
         .group_by("phase", "cause")
         .agg(pl.col("time_ns").sum())
@@ -160,6 +139,14 @@ def _causes(parts: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
         .group_by("phase")
         .agg(pl.col("cause").first().alias("idle_cause"))
     )
+    frame = (
+        aggregated(each, ["phase"], COLUMNS)
+        .join(each.group_by("phase").agg(_WALL.sum().alias("total_ns")), on="phase")
+        .join(main_cause, on="phase", how="left")
+        .join(_flops(trace, each), on="phase", how="left")
+        .sort(["total_ns", "phase"], descending=[True, False])
+    )
+    return Result(conformed(frame, COLUMNS), columns=COLUMNS)
 
 
 def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:

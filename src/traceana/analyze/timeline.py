@@ -167,9 +167,26 @@ def _window(
     shortest: int = 1,
     tracks_at_most: int | None = MOST_TRACKS,
 ) -> Window:
-    each = [_during(part, start, end, shortest) for part in parts]
-    events = pl.concat([one.select(_selected(one)) for one in each if one.height] or [_EMPTY])
-    events, merged = _merged(events, end - start, most)
+    frames = [pl.DataFrame(schema=_COLUMNS)]
+    for part in parts:
+        at, length = pl.col(part.start), pl.col(part.duration)
+        rows = part.rows.filter(
+            (at < end) & (at + length >= start + shortest) & (length >= shortest)
+        )
+        if rows.is_empty():
+            continue
+        described = part.described(rows).with_columns(
+            rows[part.start].alias("start_ns"), rows[part.duration].alias("time_ns")
+        )
+        frames.append(
+            described.select(
+                (pl.col(name) if name in described.columns else pl.lit(None))
+                .cast(dtype)
+                .alias(name)
+                for name, dtype in _COLUMNS.items()
+            )
+        )
+    events, merged = _merged(pl.concat(frames), end - start, most)
     tracks = (
         events.group_by(_TRACK)
         .agg(pl.len().alias("events"))
@@ -193,8 +210,6 @@ def _window(
     )
 
 
-_EMPTY: Final = pl.DataFrame(schema=_COLUMNS)
-
 _OF_DEVICE: Final = pl.col("device").is_not_null()
 _ORDER: Final = (
     # The critical path, then device by device its idle time and its streams, those of all ranks
@@ -202,25 +217,6 @@ _ORDER: Final = (
     *(pl.col("kind") != "critical", ~_OF_DEVICE, "rank", "device"),
     *(pl.when(_OF_DEVICE).then("kind"), "number", "kind"),
 )
-
-
-def _selected(frame: pl.DataFrame) -> list[pl.Expr]:
-    return [
-        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in _COLUMNS.items()
-    ]
-
-
-def _during(part: _Part, start: int, end: int, shortest: int) -> pl.DataFrame:
-    """Return the events of ``part`` in the window, at least ``shortest`` ns long."""
-    at, length = pl.col(part.start), pl.col(part.duration)
-    rows = part.rows.filter((at < end) & (at + length >= start + shortest) & (length >= shortest))
-    if rows.is_empty():
-        return _EMPTY
-    found: pl.DataFrame = part.described(rows)
-    return found.with_columns(
-        rows[part.start].alias("start_ns"), rows[part.duration].alias("time_ns")
-    )
 
 
 def _critical(rows: pl.DataFrame) -> pl.DataFrame:

@@ -310,7 +310,10 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     frame = _ordered(frame.with_columns(share_of(int(frame["time_ns"].sum()))), by)
     frame = conformed(completed(frame, columns), columns)
     notes = (_NO_STEPS,) if no_steps else _notes(trace, each, frame, by)
-    return Result(frame, _totals(frame, each, kernels), notes, columns)
+    known = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
+    totals = sums(frame, "count", *known, "time_ns")
+    totals["exposed_ns"] = int(exposed(each, kernels, ())["exposed_ns"].sum())
+    return Result(frame, totals, notes, columns)
 
 
 def _printed(trace: Trace, by: Key) -> Result:
@@ -355,7 +358,10 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series:
         case "step":
             return trace.tables.steps["number"].gather(copies["step_row"]).alias(by)
         case "size":
-            return _power_of_two(copies["bytes"]).alias(by)
+            sizes = copies["bytes"].fill_null(0).to_numpy()
+            power = _POWERS[np.searchsorted(_POWERS, sizes, side="right") - 1]
+            floor = pl.Series(np.where(sizes > 0, power, 0))
+            return copies.select(pl.when(pl.col("bytes").is_not_null()).then(floor).alias(by))[by]
         case _:
             below = (pl.col("bytes") < SMALL_COPY_BYTES).fill_null(value=False)
             many = below.sum().over("direction", "host_memory") >= MANY_COPIES
@@ -368,12 +374,6 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series:
                 .otherwise(pl.lit("other"))
                 .alias(by)
             ).to_series()
-
-
-def _power_of_two(sizes: pl.Series) -> pl.Series:
-    known = sizes.fill_null(0).to_numpy()
-    floor = np.where(known > 0, _POWERS[np.searchsorted(_POWERS, known, side="right") - 1], 0)
-    return pl.select(pl.when(sizes.is_not_null()).then(pl.Series(floor))).to_series()
 
 
 def _time_in_steps(trace: Trace, each: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -425,111 +425,66 @@ def _ordered(frame: pl.DataFrame, by: Key) -> pl.DataFrame:
     )
 
 
-def _totals(frame: pl.DataFrame, each: pl.DataFrame, kernels: Busy) -> dict[str, int]:
-    known = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
-    together = exposed(each, kernels, ())["exposed_ns"].sum()
-    return {**sums(frame, "count", *known, "time_ns"), "exposed_ns": int(together)}
-
-
 def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> tuple[str, ...]:
     """Return the notes on ``frame``, the result for the copies ``each``."""
-    by_kernels = _copy_kernels(trace)
+    notes = []
+    if not trace.on_cpu:
+        # Other commands count them as kernels.
+        copy = trace.tables.names["category"] == "memcpy"
+        kernels = kernels_of(trace, "name_id", "duration")
+        times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
+        if len(times):
+            took = f"{len(times):,} in {int(times.sum()) / 1e6:,.4g} ms"
+            notes.append(f"copies by kernels: {took}, counted as kernels and not in this table")
     if each.is_empty():
-        if by_kernels:
-            return ("no copies with a record of their own", *by_kernels)
+        if notes:
+            return ("no copies with a record of their own", *notes)
         return ("no copies in the trace or the selection",)
-    found = [
-        *by_kernels,
-        *_sizes(each),
-        *_without_key(each, frame, by),
-        *_blocking_notes(each),
-        *_link(trace, each, frame),
-        *_exposed_notes(trace, each),
-        *_step_notes(trace, by),
-    ]
-    return tuple(found)
-
-
-def _step_notes(trace: Trace, by: Key) -> list[str]:
-    """Return the steps that columns per step are averages of; tables by step and size have none."""
-    if trace.tables.steps.is_empty() or by in ("step", "size"):
-        return []
-    return [f"columns per step: {note}" for note in measured_steps(trace).notes]
-
-
-def _copy_kernels(trace: Trace) -> list[str]:
-    """Return the number and time of kernels that copy, which other commands count as kernels."""
-    if trace.on_cpu:
-        return []
-    copy = trace.tables.names["category"] == "memcpy"
-    kernels = kernels_of(trace, "name_id", "duration")
-    times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
-    if times.is_empty():
-        return []
-    took = f"{len(times):,} in {int(times.sum()) / 1e6:,.4g} ms"
-    return [f"copies by kernels: {took}, counted as kernels and not in this table"]
-
-
-def _sizes(each: pl.DataFrame) -> list[str]:
-    found = []
-    missing = each["bytes"].null_count()
-    if missing:
-        found.append(
-            f"copy size not recorded: {missing:,} of {each.height:,} copies; bytes and bandwidth "
+    if unsized := each["bytes"].null_count():
+        notes.append(
+            f"copy size not recorded: {unsized:,} of {each.height:,} copies; bytes and bandwidth "
             "unknown in rows with such copies"
         )
-    instant = each.filter(pl.col("duration") == 0).height
-    if instant:
-        found.append(
+    if instant := each.filter(pl.col("duration") == 0).height:
+        notes.append(
             f"copies of 0 ns: {instant:,} of {each.height:,}, excluded from the median bandwidth"
         )
-    return found
-
-
-def _without_key(each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> list[str]:
-    if by == "direction" or not frame[by].null_count():
-        return []
-    missing = int(frame.filter(pl.col(by).is_null())["count"].sum())
-    return [f"no {by} recorded: {missing:,} of {each.height:,} copies"]
-
-
-def _blocking_notes(each: pl.DataFrame) -> list[str]:
-    unknown = each["blocking"].null_count()
-    if not unknown:
-        return []
-    of = f"blocking unknown: {unknown:,} of {each.height:,} copies"
-    if each["call"].null_count() == unknown:
-        return [f"{of}, no call recorded"]
-    return [f"{of}, call or kind of memory not recorded"]
+    if by != "direction" and frame[by].null_count():
+        without_key = int(frame.filter(pl.col(by).is_null())["count"].sum())
+        notes.append(f"no {by} recorded: {without_key:,} of {each.height:,} copies")
+    if unknown := each["blocking"].null_count():
+        no_calls = each["call"].null_count() == unknown
+        missing = "no call recorded" if no_calls else "call or kind of memory not recorded"
+        notes.append(f"blocking unknown: {unknown:,} of {each.height:,} copies, {missing}")
+    notes += _link(trace, each, frame)
+    if nowhere := each["device"].null_count():
+        notes.append(f"device not recorded: {nowhere:,} copies, excluded from exposed time")
+    if (trace.whole.tables.activities["kind"] == "graph").any():
+        notes.append("CUDA graphs count as kernels: their nodes are not recorded")
+    # Tables by step and size have no averages.
+    if trace.tables.steps.height and by not in ("step", "size"):
+        notes += [f"columns per step: {note}" for note in measured_steps(trace).notes]
+    return tuple(notes)
 
 
 def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
+    """Return the notes on the peak bandwidth of the links of ``each``."""
     over_links = each.filter(pl.col("direction").is_in(HOST_DIRECTIONS))
     missing = over_links.filter(pl.col("link").is_null())
-    found = []
+    notes = []
     if missing.height:
         used = missing.select("rank", "device").unique()
         devices = trace.tables.devices.join(used, on=["rank", "device"], nulls_equal=True)
         names = devices["name"].drop_nulls().unique().sort()
         whose = ", ".join(names) if len(names) else "device name not recorded"
-        found.append(f"host link peak unknown: {whose}")
+        notes.append(f"host link peak unknown: {whose}")
     if missing.height < over_links.height:
-        found.append("link peak: datasheet unidirectional peak; negotiated PCIe link not recorded")
+        notes.append("link peak: datasheet unidirectional peak; negotiated PCIe link not recorded")
     in_cache = (pl.col("link") == DEVICE_MEMORY) & (pl.col("peak_share") > 1)
     if frame.select(in_cache.any()).item():
-        found.append(
+        notes.append(
             "above 100 % of the device memory's peak: small copies can stay in the L2 cache"
         )
     if (each["direction"] == "PtoP").any():
-        found.append("PtoP link peak unknown: links between devices not recorded")
-    return found
-
-
-def _exposed_notes(trace: Trace, each: pl.DataFrame) -> list[str]:
-    found = []
-    nowhere = each["device"].null_count()
-    if nowhere:
-        found.append(f"device not recorded: {nowhere:,} copies, excluded from exposed time")
-    if (trace.whole.tables.activities["kind"] == "graph").any():
-        found.append("CUDA graphs count as kernels: their nodes are not recorded")
-    return found
+        notes.append("PtoP link peak unknown: links between devices not recorded")
+    return notes

@@ -30,6 +30,8 @@ _ATTENTION: Final = re.compile(r"flex_attention")
 _CONVOLUTION: Final = re.compile(r"conv")
 _BATCHED: Final = re.compile(r"bmm")
 _PRODUCT: Final = re.compile(r"(?:^|_)(?:add|scaled_)?mm(?:_|$)")
+_UNKNOWN: Final = "Triton template: the buffers have no extents of one product"
+_AMBIGUOUS: Final = "Triton template: the buffers have the extents of several products"
 
 
 @function("triton_template")
@@ -39,25 +41,25 @@ def triton_template(call: Call) -> tuple[Cost, ...]:
         return (_attention(call),)
     if _CONVOLUTION.search(call.name):
         extents, _ = _convolution(call)
-        return (_with_all_buffers(convolution.count(extents, "forward", None), call),)
-    batched, plain = _BATCHED.search(call.name), _PRODUCT.search(call.name)
-    if "grouped" in call.name or bool(batched) == bool(plain):
-        raise UncountableError("Triton template: no product known by its name")
-    return (_product(call, batched=batched is not None),)
-
-
-def _product(call: Call, *, batched: bool) -> Cost:
-    """Return the one product of three of the buffers, m·k, k·n and m·n elements."""
-    found = {
-        batch * prod(extents): (batch, *extents)
-        for buffers in permutations(_tensors(call), 3)
-        for batch, extents in _extents(*(call.shape(one) for one in buffers), batched=batched)
-    }
-    if len(found) != 1:
-        raise UncountableError(_AMBIGUOUS if found else _UNKNOWN)
-    ((batch, m, n, k),) = found.values()
-    cost = matmul(m, n, k, None, batch=batch, kind="batched_matmul" if batched else "matmul")
-    return _with_all_buffers(cost, call)
+        cost = convolution.count(extents, "forward", None)
+    else:
+        batched = _BATCHED.search(call.name) is not None
+        plain = _PRODUCT.search(call.name) is not None
+        if "grouped" in call.name or batched == plain:
+            raise UncountableError("Triton template: no product known by its name")
+        # The one product of three of the buffers, of m·k, k·n and m·n elements.
+        products = {
+            batch * prod(mnk): (batch, *mnk)
+            for buffers in permutations(_tensors(call), 3)
+            for batch, mnk in _extents(*map(call.shape, buffers), batched=batched)
+        }
+        if len(products) != 1:
+            raise UncountableError(_AMBIGUOUS if products else _UNKNOWN)
+        ((batch, m, n, k),) = products.values()
+        cost = matmul(m, n, k, None, batch=batch, kind="batched_matmul" if batched else "matmul")
+    # Each buffer is read or written once.
+    moved = compulsory(*map(call.operand, call.tensors()))
+    return (replace(cost, bytes=moved),)
 
 
 def weight_of(call: Call) -> tuple[str, Shape] | None:
@@ -73,25 +75,15 @@ def weight_of(call: Call) -> tuple[str, Shape] | None:
             return "conv", call.shape(weight)
         if _ATTENTION.search(call.name) or not _PRODUCT.search(call.name):
             return None
-        *operands, result = (call.shape(one) for one in _tensors(call))
+        *operands, result = map(call.shape, _tensors(call))
     except UncountableError:
         return None
-    found = {
+    weights = {
         right
         for left, right in combinations(operands, 2)
         if len(right) == 2 and _matrices(left, right, result)
     }
-    return ("linear", found.pop()) if len(found) == 1 else None
-
-
-def _with_all_buffers(cost: Cost, call: Call) -> Cost:
-    """Return ``cost`` with the bytes of all buffers: each is read or written once."""
-    moved = compulsory(*(call.operand(one) for one in call.tensors()))
-    return replace(cost, bytes=moved)
-
-
-_UNKNOWN: Final = "Triton template: the buffers have no extents of one product"
-_AMBIGUOUS: Final = "Triton template: the buffers have the extents of several products"
+    return ("linear", weights.pop()) if len(weights) == 1 else None
 
 
 def _extents(
@@ -103,15 +95,15 @@ def _extents(
     """
     if not batched:
         return {(1, extents) for extents in _matrices(left, right, output)}
-    found = set()
+    products = set()
     for first in (1, 2):
         batch = output[:first]
         if min(map(len, (left, right, output))) != first + 2:
             continue
         if left[:first] == right[:first] == batch:
             rest = _matrices(left[first:], right[first:], output[first:])
-            found |= {(prod(batch), extents) for extents in rest}
-    return found
+            products |= {(prod(batch), extents) for extents in rest}
+    return products
 
 
 def _matrices(left: Shape, right: Shape, output: Shape) -> set[tuple[int, int, int]]:
@@ -130,29 +122,29 @@ def _matrices(left: Shape, right: Shape, output: Shape) -> set[tuple[int, int, i
 
 def _readings(shape: Shape) -> set[tuple[int, int]]:
     size = prod(shape)
-    rows = {prod(chosen) for count in range(1, len(shape)) for chosen in combinations(shape, count)}
-    return {(one, size // one) for one in rows if one}
+    rows = {prod(some) for count in range(1, len(shape)) for some in combinations(shape, count)}
+    return {(count, size // count) for count in rows if count}
 
 
 def _convolution(call: Call) -> tuple[Convolution, int]:
     """Return the one convolution of three of the buffers: images, filters, and their result; and
     which buffer has the filters."""
-    found: dict[int, tuple[Convolution, int]] = {}
+    convolutions: dict[int, tuple[Convolution, int]] = {}
     for image, weight, output in permutations(_tensors(call), 3):
-        entering, filters, leaving = (call.shape(one) for one in (image, weight, output))
+        entering, filters, leaving = map(call.shape, (image, weight, output))
         if not len(entering) == len(filters) == len(leaving) >= 3 or not filters[1]:
             continue
         fits = entering[0] == leaving[0] and leaving[1] == filters[0]
         groups, rest = divmod(entering[1], filters[1])
         if fits and not rest and groups and not filters[0] % groups:
-            one = Convolution(
+            conv = Convolution(
                 entering[0], entering[1], filters[0], filters[2:], leaving[2:], entering[2:], groups
             )
-            found[one.macs] = one, weight
-    if len(found) != 1:
-        raise UncountableError(_AMBIGUOUS if found else _UNKNOWN)
-    (both,) = found.values()
-    return both
+            convolutions[conv.macs] = conv, weight
+    if len(convolutions) != 1:
+        raise UncountableError(_AMBIGUOUS if convolutions else _UNKNOWN)
+    (conv_and_weight,) = convolutions.values()
+    return conv_and_weight
 
 
 def _attention(call: Call) -> Cost:
@@ -161,7 +153,7 @@ def _attention(call: Call) -> Cost:
     Which blocks of scores its mask leaves out is in tensors whose values are not recorded.
     """
     first, *others = _tensors(call)[:3]
-    query, key, value = (call.shape(one, 4) for one in (first, *others))
+    query, key, value = (call.shape(position, 4) for position in (first, *others))
     if (query[0], query[3], key[:3]) != (key[0], key[3], value[:3]):
         raise UncountableError(_UNKNOWN)
     extents = Attention(
@@ -172,8 +164,8 @@ def _attention(call: Call) -> Cost:
 
 def _tensors(call: Call) -> list[int]:
     """Return the positions of the buffers that can be operands or results."""
-    found = [one for one in call.tensors() if len(call.shape(one)) > 1]
-    most = max((len(call.shape(one)) for one in found), default=0)
-    if not 3 <= len(found) <= _MOST_TENSORS or most > _MOST_DIMENSIONS:
+    tensors = [position for position in call.tensors() if len(call.shape(position)) > 1]
+    dimensions = max((len(call.shape(position)) for position in tensors), default=0)
+    if not 3 <= len(tensors) <= _MOST_TENSORS or dimensions > _MOST_DIMENSIONS:
         raise UncountableError(_UNKNOWN)
-    return found
+    return tensors

@@ -4,7 +4,7 @@ pipeline and the balance of experts."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -221,7 +221,11 @@ def groups(
         None if text is None else spans(sorted(_ranks_of(text))) for text in rows["group_ranks"]
     ]
     kinds = [kind_of(description) for description in rows["description"]]
-    links = [_link({hosts.get(rank) for rank in ranks}) for ranks in rows["of_ranks"]]
+    links: list[str | None] = []
+    for ranks in rows["of_ranks"]:
+        used = {hosts.get(rank) for rank in ranks}
+        link = "within a host" if len(used) == 1 else "between hosts"
+        links.append(None if None in used or not used else link)
     rows = rows.with_columns(
         pl.Series("members", members, dtype=pl.String),
         pl.Series("kind", kinds, dtype=pl.String),
@@ -230,12 +234,6 @@ def groups(
         pl.col("group_name").alias("group"),
     )
     return conformed(completed(rows, GROUPS), GROUPS)
-
-
-def _link(hosts: Set[str | None]) -> str | None:
-    if None in hosts or not hosts:
-        return None
-    return "within a host" if len(hosts) == 1 else "between hosts"
 
 
 def bandwidths(matched: Matched, keys: list[str]) -> pl.DataFrame:
@@ -269,10 +267,13 @@ def pipeline(steps: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     The columns are :data:`PIPELINE`. ``steps`` and ``collectives`` have ``rank`` and the columns of
     a summary's tables.
     """
+    columns = ("rank", "group_name", "description", "group_ranks")
+    text = pl.col("group_name", "description", "group_ranks").cast(pl.String)
+    used = collectives.select(columns).unique().with_columns(text).sort(columns)
     stages = [
         (rank, name, spans(sorted(members)), members.index(rank))
-        for rank, name, description, text in _of_ranks(collectives)
-        if kind_of(description) == "PP" and rank in (members := _ranks_of(text))
+        for rank, name, description, listed in used.rows()
+        if kind_of(description) == "PP" and rank in (members := _ranks_of(listed))
     ]
     known = pl.DataFrame(
         stages,
@@ -319,13 +320,6 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
     return conformed(completed(found, EXPERTS), EXPERTS).sort(
         "imbalance", "members", "rank", descending=[True, False, False], nulls_last=True
     )
-
-
-def _of_ranks(collectives: pl.DataFrame) -> list[tuple[int, str | None, str | None, str | None]]:
-    """Return (rank, name, description, ranks) of the groups that each rank used."""
-    columns = ("rank", "group_name", "description", "group_ranks")
-    text = pl.col("group_name", "description", "group_ranks").cast(pl.String)
-    return collectives.select(columns).unique().with_columns(text).sort(columns).rows()
 
 
 def _ranks_of(text: str | None) -> list[int]:

@@ -152,12 +152,14 @@ def _of(trace: Trace, rank: int | None) -> Summary:
     by_device = devices(trace).frame
     names = ("span_ns", "busy_ns", "kernel_ns", "collective_ns", "collective_exposed_ns")
     span, busy, kernels_union, together, exposed = (int(by_device[name].sum()) for name in names)
+    hosts = meta.properties.get("hosts")
+    host = hosts.get(str(rank)) if isinstance(hosts, dict) and rank is not None else meta.host
     problems = trace.tables.ledger.filter(pl.col("severity") == "problem")
     facts = Facts(
         source=as_unicode(str(meta.source)),
         recorded=rank,
         world_size=meta.world_size,
-        host=_host(trace, rank),
+        host=host,
         format=meta.format,
         framework=meta.framework,
         epoch_ns=meta.epoch_ns,
@@ -178,42 +180,37 @@ def _of(trace: Trace, rank: int | None) -> Summary:
     return Summary(facts, _tables(trace))
 
 
-def _host(trace: Trace, rank: int | None) -> str | None:
-    hosts = trace.meta.properties.get("hosts")
-    if isinstance(hosts, dict) and rank is not None:
-        return hosts.get(str(rank))
-    return trace.meta.host
-
-
 def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
-    found = {
-        "steps": _steps(trace),
+    # Of several processes the longest step.
+    steps = (
+        communication(trace)
+        .frame.group_by("step")
+        .agg(pl.col("wall_ns").max(), pl.col("exposed_ns").sum())
+        .rename({"exposed_ns": "exposed_communication_ns"})
+        .join(_bubbles(trace), on="step", how="left")
+        .with_columns(warm_up=~pl.col("step").is_in(measured_steps(trace).numbers))
+        .sort("step")
+    )
+    used = trace.tables.activities["process_group"].drop_nulls().unique()
+    process_groups = (
+        trace.tables.process_groups.with_row_index("process_group")
+        .filter(pl.col("process_group").is_in(used.implode()))
+        .rename({"name": "group_name", "ranks": "group_ranks"})
+    )
+    tables = {
+        "steps": steps,
         "classes": breakdown(trace).frame,
         "layers": layers(trace).frame,
         "kernels": kernels(trace).frame.sort("time_ns", descending=True).head(MOST_KERNELS),
         "idle": idle(trace).frame.group_by("cause").agg(pl.col("count", "time_ns").sum()),
         "transfers": transfers(trace).frame,
         "collectives": collectives_of(trace),
-        "process_groups": _process_groups(trace),
+        "process_groups": process_groups,
     }
     return {
         name: frame.select(pl.col(column).cast(dtype) for column, dtype in TABLES[name].items())
-        for name, frame in found.items()
+        for name, frame in tables.items()
     }
-
-
-def _steps(trace: Trace) -> pl.DataFrame:
-    """Return one row per step number: of several processes the longest step."""
-    measured = measured_steps(trace).numbers
-    rows = communication(trace).frame
-    return (
-        rows.group_by("step")
-        .agg(pl.col("wall_ns").max(), pl.col("exposed_ns").sum())
-        .rename({"exposed_ns": "exposed_communication_ns"})
-        .join(_bubbles(trace), on="step", how="left")
-        .with_columns(pl.col("step").is_in(measured).not_().alias("warm_up"))
-        .sort("step")
-    )
 
 
 def _bubbles(trace: Trace) -> pl.DataFrame:
@@ -235,20 +232,6 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
     numbers = trace.tables.steps["number"].gather(windows["step"]).alias("step")
     idle = windows["end"] - windows["start"] - Busy.of(others).within(windows)
     return pl.DataFrame([numbers, idle.alias("bubble_ns")]).group_by("step").agg(pl.all().sum())
-
-
-def _process_groups(trace: Trace) -> pl.DataFrame:
-    used = trace.tables.activities["process_group"].drop_nulls().unique()
-    return (
-        trace.tables.process_groups.with_row_index("process_group")
-        .filter(pl.col("process_group").is_in(used.implode()))
-        .select(
-            "process_group",
-            pl.col("name").alias("group_name"),
-            "description",
-            pl.col("ranks").alias("group_ranks"),
-        )
-    )
 
 
 def write(summary: Summary, folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import closing
 from itertools import repeat
 from pathlib import Path
@@ -58,6 +57,7 @@ from traceana.table import (
     conformed,
     laid_out,
     names_of,
+    schema_of,
 )
 from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
@@ -304,13 +304,18 @@ def merged(folder: Path) -> list[Kept]:
 def job(kept: Sequence[Kept]) -> Job:
     """Return the job of the summaries. Raises ``UsageError`` on two files of one rank, and on
     recordings that are not of one job."""
-    folders = [folder for one in kept for folder in one.folders]
-    facts = [_facts(folder) for folder in folders]
+    folders = [folder for summaries in kept for folder in summaries.folders]
+    facts = []
+    for folder in folders:
+        summary = read_facts(folder)
+        if summary is None:
+            raise NotFoundError(f"{folder} is not as it was written: run the command again")
+        facts.append(summary)
     numbers, how = _numbers(facts)
     read = {
-        number: (folder, one)
-        for number, folder, one in zip(numbers, folders, facts, strict=True)
-        if number is not None and not one.reason
+        number: (folder, summary)
+        for number, folder, summary in zip(numbers, folders, facts, strict=True)
+        if number is not None and not summary.reason
     }
     of_ranks = {rank: folder for rank, (folder, _) in read.items()}
     tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle")
@@ -319,42 +324,46 @@ def job(kept: Sequence[Kept]) -> Job:
     named = tables["process_groups"].with_columns(
         pl.col("group_name", "description", "group_ranks").cast(pl.Categorical)
     )
+    epochs = pl.DataFrame(
+        [(rank, summary.epoch_ns) for rank, (_, summary) in sorted(read.items())],
+        schema={"rank": pl.Int64, "epoch_ns": pl.Int64},
+        orient="row",
+    )
     collectives = (
         tables["collectives"]
-        .join(_epochs(read), on="rank", how="left", maintain_order="left")
+        .join(epochs, on="rank", how="left", maintain_order="left")
         .join(named, on=["rank", "process_group"], how="left", maintain_order="left")
     )
-    every = [one for _, one in read.values()]
+    ranks_read = [summary for _, summary in read.values()]
     apart = check_one_run(
-        [Path(one.source) for one in every],
-        [(one.epoch_ns, one.span_ns // max(one.devices, 1)) for one in every],
+        [Path(rank.source) for rank in ranks_read],
+        [(rank.epoch_ns, rank.span_ns // max(rank.devices, 1)) for rank in ranks_read],
         how,
         communicating=collectives.height > 0,
     )
-    smaller = any(one.smaller_groups for _, one in read.values())
+    smaller = any(rank.smaller_groups for rank in ranks_read)
     world = max(_world(facts), len(read))
-    of_all = match(collectives, read.keys(), world, smaller=smaller)
-    clocks = offsets(of_all)
+    matched_of_all = match(collectives, read.keys(), world, smaller=smaller)
+    clocks = offsets(matched_of_all)
     compared = comparable(steps)
     left_out = sorted(set(steps["rank"]).difference(compared["rank"]))
-    found = of_all
+    matched = matched_of_all
     if left_out:
         # Collectives of the other ranks that these lack have waits all the same.
         theirs = collectives.filter(~pl.col("rank").is_in(left_out))
-        found = match(theirs, read.keys() - left_out, world, smaller=smaller)
-    own = own_times(compared, found.each)
+        matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
+    own = own_times(compared, matched.each)
     late = stragglers(own)
-    rows = _rows(numbers, facts, steps, read, found, late, clocks)
     return Job(
-        _ordered(rows),
+        _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
         by_step(own),
-        arrivals(found.each, own["step"].unique()),
-        _by_collective(found),
-        groups(collectives, found, {rank: one.host for rank, (_, one) in read.items()}),
+        arrivals(matched.each, own["step"].unique()),
+        _by_collective(matched),
+        groups(collectives, matched, {rank: summary.host for rank, (_, summary) in read.items()}),
         _causes(read, late, steps, tables["idle"]),
-        of_all.count,
-        found.matched,
+        matched_of_all.count,
+        matched.matched,
         own["step"].n_unique(),
         _parts(read, steps, tables["idle"]),
         pipeline(steps, collectives),
@@ -362,13 +371,6 @@ def job(kept: Sequence[Kept]) -> Job:
         tuple(left_out),
         apart,
     )
-
-
-def _facts(folder: Path) -> Facts:
-    facts = read_facts(folder)
-    if facts is None:
-        raise NotFoundError(f"{folder} is not as it was written: run the command again")
-    return facts
 
 
 def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:
@@ -392,11 +394,6 @@ def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:
     return numbers, how
 
 
-def _epochs(read: Mapping[int, tuple[Path, Facts]]) -> pl.DataFrame:
-    rows = [(rank, facts.epoch_ns) for rank, (_, facts) in sorted(read.items())]
-    return pl.DataFrame(rows, schema={"rank": pl.Int64, "epoch_ns": pl.Int64}, orient="row")
-
-
 def _rows(
     numbers: Sequence[int | None],
     facts: Sequence[Facts],
@@ -406,17 +403,21 @@ def _rows(
     late: pl.DataFrame,
     clocks: pl.DataFrame,
 ) -> pl.DataFrame:
+    """Return the ranks: not read first, then stragglers, then by own time; missing last."""
     rows: list[tuple[Any, ...]] = [
         (
-            *(number, *_status(one), one.source, one.host, one.format),
-            sum(one.problems.values()),
-            *(None if one.reason else getattr(one, figure.name) for figure in _FIGURES),
+            *(number, *_status(summary), summary.source, summary.host, summary.format),
+            sum(summary.problems.values()),
+            *(None if summary.reason else getattr(summary, figure.name) for figure in _FIGURES),
         )
-        for number, one in zip(numbers, facts, strict=True)
+        for number, summary in zip(numbers, facts, strict=True)
     ]
-    schema = {column.name: column.dtype for column in (*_TEXTS, *_FIGURES)}
-    empty = (None,) * (len(schema) - 3)
-    rows += [(rank, MISSING, "no file of this rank", *empty) for rank in _missing(numbers, facts)]
+    schema = schema_of((*_TEXTS, *_FIGURES))
+    missing = sorted(set(range(_world(facts))) - set(numbers))
+    # A file without a rank is that of a missing one.
+    if sum(number is None for number in numbers) < len(missing):
+        empty = (None,) * (len(schema) - 3)
+        rows += [(rank, MISSING, "no file of this rank", *empty) for rank in missing]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     of_steps = aggregated(steps.filter(~pl.col("warm_up")), ["rank"], _STEPS)
     waits = aggregated(found.each, ["rank"], _WAITS)
@@ -427,6 +428,14 @@ def _rows(
         pl.when(was_read).then(pl.col("steps").fill_null(0)).alias("steps"),
         (pl.col("span_ns") - pl.col("busy_ns")).alias("idle_ns"),
         pl.col("straggler").fill_null(value=False),
+    ).sort(
+        pl.col("status") == MISSING,
+        pl.col("status") == OK,
+        ~pl.col("straggler"),
+        "excess_ns",
+        "rank",
+        descending=[False, False, False, True, False],
+        nulls_last=True,
     )
     return conformed(frame, COLUMNS)
 
@@ -444,30 +453,9 @@ def _status(facts: Facts) -> tuple[str, str | None]:
     return OK, None
 
 
-def _missing(numbers: Sequence[int | None], facts: Sequence[Facts]) -> list[int]:
-    """Return the ranks of the recorded world that have no file."""
-    unnumbered = sum(number is None for number in numbers)
-    lacking = sorted(set(range(_world(facts))) - set(numbers))
-    # A file without a rank is that of one of them.
-    return lacking if unnumbered < len(lacking) else []
-
-
 def _world(facts: Sequence[Facts]) -> int:
     """Return the number of ranks that the files record, 0 where they do not."""
     return min(max((one.world_size or 0 for one in facts), default=0), _MOST_MISSING)
-
-
-def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranks, not read first, then stragglers, then by own time; missing last."""
-    return rows.sort(
-        pl.col("status") == MISSING,
-        pl.col("status") == OK,
-        ~pl.col("straggler"),
-        "excess_ns",
-        "rank",
-        descending=[False, False, False, True, False],
-        nulls_last=True,
-    )
 
 
 def _by_collective(found: Matched) -> pl.DataFrame:
@@ -557,28 +545,18 @@ def gathered(folders: Mapping[int, Path], *names: str) -> dict[str, pl.DataFrame
         return {name: _together(parts, name) for name in names}
     engine = Processes(cores())
     with scratch_folder() as scratch:
+        root, level = parts, 0
         try:
             with engine.pool() as pool:
-                root = _root(pool, parts, names, scratch)
+                while len(root) > AT_ONCE:
+                    level += 1
+                    groups = [root[at : at + AT_ONCE] for at in range(0, len(root), AT_ONCE)]
+                    targets = [scratch / f"{level}-{number}" for number in range(len(groups))]
+                    list(pool.map(_merge, groups, repeat(names), targets))
+                    root = [(None, target) for target in targets]
         except engine.died:
             root = parts
         return {name: _together(root, name) for name in names}
-
-
-def _root(pool: Executor, parts: list[_Part], names: Sequence[str], scratch: Path) -> list[_Part]:
-    level = 0
-    while len(parts) > AT_ONCE:
-        level += 1
-        groups = list(_groups(parts))
-        targets = [scratch / f"{level}-{number}" for number in range(len(groups))]
-        list(pool.map(_merge, groups, repeat(names), targets))
-        parts = [(None, target) for target in targets]
-    return parts
-
-
-def _groups(parts: Sequence[_Part]) -> Iterator[Sequence[_Part]]:
-    for first in range(0, len(parts), AT_ONCE):
-        yield parts[first : first + AT_ONCE]
 
 
 def _merge(parts: Sequence[_Part], names: Sequence[str], target: Path) -> None:
@@ -588,15 +566,13 @@ def _merge(parts: Sequence[_Part], names: Sequence[str], target: Path) -> None:
 
 
 def _together(parts: Sequence[_Part], name: str) -> pl.DataFrame:
-    empty = pl.DataFrame(schema={"rank": pl.Int64, **TABLES[name]})
-    return pl.concat([empty, *(_table(rank, folder, name) for rank, folder in parts)])
-
-
-def _table(rank: int | None, folder: Path, name: str) -> pl.DataFrame:
-    table = read_table(folder, name)
-    if rank is None:
-        return table
-    return table.select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
+    tables = [pl.DataFrame(schema={"rank": pl.Int64, **TABLES[name]})]
+    for rank, folder in parts:
+        table = read_table(folder, name)
+        if rank is not None:
+            table = table.select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
+        tables.append(table)
+    return pl.concat(tables)
 
 
 _RESOLUTION_NS: Final = 1_000
@@ -656,8 +632,16 @@ def _connected(groups: list[_Clocks]) -> Iterator[_Clocks]:
         several = False
         while waiting:
             # In the order in which they are reached: few steps from the first, which is largest.
-            reached = [number for one in waiting for number in _added(clocks, groups[one], of_rank)]
-            waiting = sorted(set(reached) - done)
+            reached: set[int] = set()
+            for group in (groups[number] for number in waiting):
+                shared = [rank for rank in group if rank in clocks]
+                shift = median([clocks[rank][0] - group[rank][0] for rank in shared] or [0.0])
+                unsure = min((clocks[rank][1] + group[rank][1] for rank in shared), default=0.0)
+                for rank in [rank for rank in group if rank not in clocks]:
+                    offset, error = group[rank]
+                    clocks[rank] = (offset + shift, error + unsure)
+                    reached.update(of_rank[rank])
+            waiting = sorted(reached - done)
             done.update(waiting)
             several |= bool(waiting)
         middle = median(offset for offset, _ in clocks.values())
@@ -665,17 +649,3 @@ def _connected(groups: list[_Clocks]) -> Iterator[_Clocks]:
         # uncertain as they are.
         also = median(unsure for _, unsure in clocks.values()) if several else 0.0
         yield {rank: (offset - middle, unsure + also) for rank, (offset, unsure) in clocks.items()}
-
-
-def _added(
-    clocks: dict[int, tuple[float, float]], group: _Clocks, of_rank: Mapping[int, list[int]]
-) -> list[int]:
-    """Add the ranks of ``group`` to ``clocks``; return the groups of those that are new."""
-    shared = [rank for rank in group if rank in clocks]
-    shift = median(clocks[rank][0] - group[rank][0] for rank in shared) if shared else 0.0
-    unsure = min((clocks[rank][1] + group[rank][1] for rank in shared), default=0.0)
-    new = [rank for rank in group if rank not in clocks]
-    for rank in new:
-        offset, own = group[rank]
-        clocks[rank] = (offset + shift, own + unsure)
-    return [number for rank in new for number in of_rank[rank]]

@@ -64,19 +64,17 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
     """
     if not given:
         raise NotFoundError("no input: give the files of a job's ranks, or their folder")
-    found: dict[Source, None] = {}
-    for one in given:
-        each = _at(str(one)) if is_url(one) else _files(Path(one))
-        found.update(dict.fromkeys(each))
-    return list(found)
-
-
-def _files(path: Path) -> list[Path]:
     from traceana.readers.inputs import resolve
 
-    if not path.exists():
-        raise NotFoundError(f"{path} does not exist: check the path")
-    return resolve(path).files
+    files: dict[Source, None] = {}
+    for name in given:
+        if is_url(name):
+            files.update(dict.fromkeys(_at(str(name))))
+        elif Path(name).exists():
+            files.update(dict.fromkeys(resolve(Path(name)).files))
+        else:
+            raise NotFoundError(f"{Path(name)} does not exist: check the path")
+    return list(files)
 
 
 def _at(url: str) -> list[Remote]:
@@ -142,24 +140,18 @@ def _explained(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NotFoundError(f"{url} does not exist: check the name and the bucket") from error
     except (BaseError, OSError, ValueError) as error:
-        said = _line(error)
+        # Kept as the reason why a rank was not read, the same in each run: without times,
+        # debugging text and the request.
+        text = " ".join(str(error).partition("Debug source:")[0].split())
+        reported = [match[1] for pattern in _REPORTED if (match := pattern.search(text))]
+        said = ": ".join([_REQUEST.split(text)[-1].partition(": <")[0], *reported])
+        if len(said) > _MOST_TEXT:
+            said = said[: _MOST_TEXT - 1] + "…"
         # The errors of lists and of web servers have no class of their own.
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         denied = denied or "Forbidden" in said or "Unauthorized" in said
         hint = "access denied, check the credentials in the environment: " if denied else ""
         raise NotFoundError(f"{url}: {hint}{said}") from error
-
-
-def _line(error: Exception) -> str:
-    """Return the message of ``error``, without times, debugging text, and the request.
-
-    It is kept as the reason why a rank was not read, which is the same in each run.
-    """
-    text = " ".join(str(error).partition("Debug source:")[0].split())
-    said = _REQUEST.split(text)[-1]
-    reported = [found[1] for one in _REPORTED if (found := one.search(text))]
-    said = ": ".join([said.partition(": <")[0], *reported])
-    return said if len(said) <= _MOST_TEXT else said[: _MOST_TEXT - 1] + "…"
 
 
 def name_of(source: Source) -> str:

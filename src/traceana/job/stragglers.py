@@ -226,21 +226,16 @@ def cause(rank: int, spent: pl.DataFrame, kernels: pl.DataFrame, excess_ns: floa
     if found.is_empty() or excess_ns <= 0 or found["d"].item() < STRAGGLER_CAUSE * excess_ns:
         return ""
     what = found["what"].item()
-    return _of_compute(rank, kernels) if what == COMPUTE else f"idle: {what}"
-
-
-COMPUTE: Final = "compute"
-
-
-def _of_compute(rank: int, kernels: pl.DataFrame) -> str:
-    """Return whether the kernels of ``rank`` are slower or more than those of the others."""
+    if what != COMPUTE:
+        return f"idle: {what}"
     others = (
         kernels.filter(pl.col("rank") != rank)
         .group_by("name")
         .agg(pl.col("calls").median(), pl.col("time_ns").median())
     )
-    own = kernels.filter(pl.col("rank") == rank)
-    both = own.join(others, on="name", how="left", suffix="_typical")
+    both = kernels.filter(pl.col("rank") == rank).join(
+        others, on="name", how="left", suffix="_typical"
+    )
     alike = both.filter(pl.col("calls") == pl.col("calls_typical"))
     slower = int((alike["time_ns"] - alike["time_ns_typical"]).sum())
     whole = int((both["time_ns"] - both["time_ns_typical"].fill_null(0)).sum())
@@ -248,6 +243,9 @@ def _of_compute(rank: int, kernels: pl.DataFrame) -> str:
         times = float(alike["time_ns"].sum()) / float(alike["time_ns_typical"].sum())
         return f"compute: kernels of equal number take {times:.2f} times as long"
     return "compute: other kernels, or more of them"
+
+
+COMPUTE: Final = "compute"
 
 
 def spent_per_step(

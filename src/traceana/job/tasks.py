@@ -102,26 +102,24 @@ def kept_or_read(
     Raises ``OSError`` where ``folder`` cannot be written, and the errors of options that are wrong
     for every file; ``CannotWriteError`` where the engine's processes have another ``folder``.
     """
+    from traceana.job.rank_summary import read_facts
+
     targets = {file: folder / identity(file, reading) for file in files}
-    known = {file: whole for file, target in targets.items() if (whole := _whole(target))}
-    open_ = [file for file in files if file not in known]
-    done(len(known), len(files))
-    for file in _run(open_, reading, targets, engine):
-        known[file] = _folders(targets[file])
-        if not known[file]:
+    kept: dict[Source, tuple[Path, ...]] = {}
+    for file, target in targets.items():
+        folders = _folders(target) if (target / _WHOLE).is_file() else ()
+        if folders and all(read_facts(folder) for folder in folders):
+            kept[file] = folders
+    unread = [file for file in files if file not in kept]
+    done(len(kept), len(files))
+    for file in _run(unread, reading, targets, engine):
+        kept[file] = _folders(targets[file])
+        if not kept[file]:
             raise CannotWriteError(
                 f"the workers did not write into {folder}: give --keep a folder that they share"
             )
-        done(len(known), len(files))
-    return [Kept(name_of(file), known[file]) for file in files]
-
-
-def _whole(target: Path) -> tuple[Path, ...]:
-    """Return the summaries in ``target`` if all are there as written; else none."""
-    from traceana.job.rank_summary import read_facts
-
-    folders = _folders(target) if (target / _WHOLE).is_file() else ()
-    return folders if all(read_facts(one) for one in folders) else ()
+        done(len(kept), len(files))
+    return [Kept(name_of(file), kept[file]) for file in files]
 
 
 def _folders(target: Path) -> tuple[Path, ...]:
@@ -138,25 +136,20 @@ def identity(file: Source, reading: Reading) -> str:
 
 def default_workers(files: Sequence[Source]) -> int:
     """Return the number of processes: one a core, fewer where the files need more memory."""
-    needed = sorted((_needed(file) for file in files), reverse=True)
     most = max(1, min(cores(), len(files)))
-    memory = _available()
-    while most > 1 and memory is not None and sum(needed[:most]) > _SHARE_OF_MEMORY * memory:
+    try:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return most
+    factors = {".gz": _COMPRESSED_BYTES_A_BYTE}
+    needed = [
+        _BASE_BYTES + sum(factors.get(ending, _BYTES_A_BYTE) * size for ending, size in sizes(file))
+        for file in files
+    ]
+    needed.sort(reverse=True)
+    while most > 1 and sum(needed[:most]) > _SHARE_OF_MEMORY * free:
         most -= 1
     return most
-
-
-def _needed(file: Source) -> int:
-    factors = {".gz": _COMPRESSED_BYTES_A_BYTE}
-    each = (factors.get(ending, _BYTES_A_BYTE) * size for ending, size in sizes(file))
-    return _BASE_BYTES + sum(each)
-
-
-def _available() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 _WHOLE: Final = "whole"

@@ -174,14 +174,43 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
         how="left",
         maintain_order="left",
     ).with_columns(pl.col("class").cast(pl.String))
-    notes = _notes(trace, path, measured.notes)
+    if path.is_empty():
+        notes = [why_no_work(trace) if work(trace).is_empty() else "trace of zero duration"]
+    elif trace.tables.steps.is_empty():
+        notes = [*_gpu_share(trace, path), "no steps: critical path of the whole capture"]
+    else:
+        notes = [
+            *_gpu_share(trace, path),
+            "step: from its marker, or the end of the step before, to the end of its last work",
+        ]
+        if (processes := step_processes(trace)) > 1:
+            notes.append(f"per step: means over {processes} processes")
+        notes += measured.notes
     if by == "segment":
-        return Result(conformed(path, columns), sums(path, "time_ns"), notes, columns)
+        return Result(conformed(path, columns), sums(path, "time_ns"), tuple(notes), columns)
     steps = len(measured.rows) or path["step_row"].n_unique() or 1
-    frame = _sums_by_key(_with_labels(path), list(_KEYS[by]), steps)
-    frame = frame.with_columns(pl.lit(len(measured.rows) or None, pl.Int64).alias("steps"))
+    # Only work has names.
+    is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
+    path = path.with_columns(
+        pl.col("operator").fill_null(NO_OPERATOR),
+        pl.col("layer").fill_null(OUTSIDE),
+        pl.when(is_work).then("name").alias("name"),
+    )
+    keys, time = list(_KEYS[by]), pl.col("time_ns")
+    # Steps without a row count as 0: with half of them, the median is 0.
+    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
+    by_step = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
+    frame = with_share(
+        by_step.group_by(keys)
+        .agg(
+            pl.col("count").sum().cast(pl.Int64),
+            time.sum(),
+            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
+        )
+        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
+    ).with_columns(pl.lit(len(measured.rows) or None, pl.Int64).alias("steps"))
     frame = conformed(completed(frame, columns), columns)
-    return Result(frame, sums(frame, "count", "time_ns"), notes, columns)
+    return Result(frame, sums(frame, "count", "time_ns"), tuple(notes), columns)
 
 
 @per_small_trace
@@ -407,6 +436,17 @@ def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.
         }
     ).with_columns(threads.known["thread"].gather(host.thread))
     operator, annotation = _operator_name(trace, pieces["op"]), _range_text(trace, pieces["range"])
+    if trace.tables.ops.height:
+        layer = trace.tables.ops["layer"].gather(pieces["op"])
+    else:
+        # In a trace of ranges alone it is that of the range.
+        of_ranges = trace.tables.activities.filter(pl.col("kind") == "op").select("range", "layer")
+        layer = pieces.join(
+            of_ranges.unique("range", keep="first", maintain_order=True),
+            on="range",
+            how="left",
+            maintain_order="left",
+        )["layer"]
     return pieces.select(
         *_time_columns(),
         pl.when("waiting")
@@ -425,25 +465,11 @@ def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.
         .alias("part"),
         _call_name(trace, pieces["call"]).alias("name"),
         pl.coalesce(operator, annotation).alias("operator"),
-        _layer_row(trace, pieces),
+        layer.alias("layer_row"),
         pl.lit(None, pl.Int32).alias("device"),
         pl.lit(None, pl.Int64).alias("stream"),
         "thread",
     )
-
-
-def _layer_row(trace: Trace, pieces: pl.DataFrame) -> pl.Series:
-    """Return ``layer_row``, of the operator, in a trace of ranges alone of the range."""
-    if trace.tables.ops.height:
-        return trace.tables.ops["layer"].gather(pieces["op"]).alias("layer_row")
-    of_ranges = trace.tables.activities.filter(pl.col("kind") == "op").select("range", "layer")
-    joined = pieces.select("range").join(
-        of_ranges.unique("range", keep="first", maintain_order=True),
-        on="range",
-        how="left",
-        maintain_order="left",
-    )
-    return joined["layer"].alias("layer_row")
 
 
 def _time_columns() -> tuple[pl.Expr, ...]:
@@ -472,48 +498,6 @@ def _range_text(trace: Trace, rows: pl.Series) -> pl.Series:
     )["marks"]
     texts = trace.tables.ranges["text"].gather(rows).cast(pl.String)
     return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
-
-
-def _with_labels(path: pl.DataFrame) -> pl.DataFrame:
-    """Return ``path`` with a label where the operator or layer is null; only work has names."""
-    is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
-    return path.with_columns(
-        pl.col("operator").fill_null(NO_OPERATOR),
-        pl.col("layer").fill_null(OUTSIDE),
-        pl.when(is_work).then("name").alias("name"),
-    )
-
-
-def _sums_by_key(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
-    """Return count, sum, median over the steps and share of the segments of each key."""
-    time = pl.col("time_ns")
-    # Steps without a row count as 0: with half of them, the median is 0.
-    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
-    by_step = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
-    frame = (
-        by_step.group_by(keys)
-        .agg(
-            pl.col("count").sum().cast(pl.Int64),
-            time.sum(),
-            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
-        )
-        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
-    )
-    return with_share(frame)
-
-
-def _notes(trace: Trace, path: pl.DataFrame, step_notes: tuple[str, ...]) -> tuple[str, ...]:
-    if path.is_empty():
-        return (why_no_work(trace) if work(trace).is_empty() else "trace of zero duration",)
-    if trace.tables.steps.is_empty():
-        return (*_gpu_share(trace, path), "no steps: critical path of the whole capture")
-    processes = step_processes(trace)
-    return (
-        *_gpu_share(trace, path),
-        "step: from its marker, or the end of the step before, to the end of its last work",
-        *([f"per step: means over {processes} processes"] if processes > 1 else ()),
-        *step_notes,
-    )
 
 
 def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:

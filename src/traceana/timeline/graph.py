@@ -489,12 +489,18 @@ def critical_edges(
     edge_before = deciding_edge.tolist()
     node_before = np.append(edges.source, [NONE])[deciding_edge].tolist()
     ended, started = over.tolist(), (over - duration).tolist()
-    last_nodes = _last_nodes(graph, over)[rows].tolist()
+    # The node with which each step is complete.
+    marked, work = np.flatnonzero(graph.ends != NONE), np.flatnonzero(graph.step != NONE)
+    final = np.concatenate((work, graph.ends[marked]))
+    step_of_final = np.concatenate((graph.step[work], marked))
+    order = np.lexsort((over[final], step_of_final))
+    last_node_of = np.full(graph.steps.height, NONE, dtype=np.int64)
+    last_node_of[step_of_final[order]] = final[order]
     path_steps: list[int] = []
     path_nodes: list[int] = []
     path_edges: list[int] = []
     for step, last_node, begin in zip(
-        rows.tolist(), last_nodes, begins[rows].tolist(), strict=True
+        rows.tolist(), last_node_of[rows].tolist(), begins[rows].tolist(), strict=True
     ):
         node = last_node
         while node != NONE and ended[node] > begin:
@@ -507,16 +513,3 @@ def critical_edges(
             node = node_before[node]
     schema = dict.fromkeys(("step", "node", "edge"), pl.Int64)
     return pl.DataFrame([path_steps, path_nodes, path_edges], schema=schema)
-
-
-def _last_nodes(graph: Graph, over: Ints) -> Ints:
-    """Return the node with which each step is complete, or NONE."""
-    steps = np.arange(graph.steps.height)
-    marked = graph.ends != NONE
-    work = np.flatnonzero(graph.step != NONE)
-    node = np.concatenate((work, graph.ends[marked]))
-    step = np.concatenate((graph.step[work], steps[marked]))
-    order = np.lexsort((over[node], step))
-    last_node = np.full(len(steps), NONE, dtype=np.int64)
-    last_node[step[order]] = node[order]
-    return last_node

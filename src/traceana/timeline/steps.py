@@ -189,15 +189,27 @@ def measured_steps(trace: Trace) -> Measured:
         skipped = min(slow.index(False), whole.height // 2)
     kept = whole["number"][skipped:]
     warm_up = tuple(whole["number"].head(skipped))
-    notes = [_note(whole["number"], skipped)]
-    if served:
-        notes = [f"averages over {whole.height} iterations with different requests"]
     if ahead:
         notes = [f"averages over {whole.height} steps", RUN_AHEAD]
-    elif (table["source"] == PERIOD).any():
+    elif served:
+        notes = [f"averages over {whole.height} iterations with different requests"]
+    elif skipped:
+        left_out = span_of([int(number) for number in warm_up])
+        plural = "steps" if skipped > 1 else "step"
+        notes = [
+            f"averages over {whole.height - skipped} of {whole.height} steps, warm-up {plural} "
+            f"{left_out} excluded (over {WARM_UP_RATIO} times the median)"
+        ]
+    elif whole.height == 1:
+        notes = ["1 step, possibly warm-up"]
+    elif whole.height < FEWEST_STEPS:
+        notes = [f"averages over {whole.height} steps, too few to detect warm-up"]
+    else:
+        notes = [f"averages over {whole.height} steps, no warm-up detected"]
+    if not ahead and (table["source"] == PERIOD).any():
         notes.insert(0, "no step markers: steps are the period of the kernels")
     if cut:
-        listed = span_of([int(one) for one in cut])
+        listed = span_of([int(number) for number in cut])
         notes.append(f"incomplete steps excluded: {listed} (launched work not in the recording)")
     rows = table.with_row_index("row").filter(pl.col("number").is_in(kept.implode()))["row"]
     return Measured(tuple(rows), tuple(kept), tuple(notes), warm_up, cut)
@@ -218,22 +230,6 @@ def is_server(trace: Trace) -> bool:
 def step_processes(trace: Trace) -> int:
     """Return how many processes mark steps; in containers, processes of ranks have equal ids."""
     return trace.tables.steps.select(_PROCESS).n_unique()
-
-
-def _note(numbers: pl.Series, skipped: int) -> str:
-    steps = len(numbers)
-    if skipped:
-        left_out = span_of([int(number) for number in numbers.head(skipped)])
-        plural = "steps" if skipped > 1 else "step"
-        return (
-            f"averages over {steps - skipped} of {steps} steps, warm-up {plural} {left_out} "
-            f"excluded (over {WARM_UP_RATIO} times the median)"
-        )
-    if steps == 1:
-        return "1 step, possibly warm-up"
-    if steps < FEWEST_STEPS:
-        return f"averages over {steps} steps, too few to detect warm-up"
-    return f"averages over {steps} steps, no warm-up detected"
 
 
 def span_of(numbers: list[int]) -> str:

@@ -184,8 +184,12 @@ def work_waits(
             _last_request(requested[unknown], waiting[unknown], stream, launched),
             _last_request(call_time, call_owner, owner, launched),
         )
-        # The work before it on its stream has already waited.
-        waiting_work = np.flatnonzero(last_wait > _launch_before(stream, launched))
+        # The work launched before it on its stream has already waited.
+        order = np.lexsort((launched, stream))
+        launch_before = np.full(len(stream), NEVER, dtype=np.int64)
+        same_stream = stream[order][1:] == stream[order][:-1]
+        launch_before[order[1:]] = np.where(same_stream, launched[order][:-1], NEVER)
+        waiting_work = np.flatnonzero(last_wait > launch_before)
         # Any work of the owner launched before the request can be the awaited one.
         awaited = WorkByEnd.of(owner, end, launched).last_launched(
             owner[waiting_work], ready[waiting_work], start[waiting_work], last_wait[waiting_work]
@@ -403,15 +407,6 @@ def _last_request(requested: Ints, requested_key: Ints, key: Ints, launched: Int
     requests = WorkByEnd.of(requested_key[order], requested[order], requested[order])
     position = requests.last(key, launched)
     return np.where(position == NONE, NEVER, take(requests.end, position))
-
-
-def _launch_before(stream: Ints, launched: Ints) -> Ints:
-    """Return the launch of the work before each on its stream, NEVER without."""
-    order = np.lexsort((launched, stream))
-    launch_before = np.full(len(stream), NEVER, dtype=np.int64)
-    same_stream = stream[order][1:] == stream[order][:-1]
-    launch_before[order[1:]] = np.where(same_stream, launched[order][:-1], NEVER)
-    return launch_before
 
 
 def _if_decisive(awaited: Ints, ready: Ints, start: Ints, end: Ints) -> Ints:
