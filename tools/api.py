@@ -99,7 +99,8 @@ def _entry(name: str, function: Any) -> str:
     signature = re.sub(r"<function (\w+) at \w+>", r"\1", signature)
     for hidden in ("(self, ", "(self", "(trace: Trace, ", "(trace: Trace"):
         signature = signature.replace(hidden, "(")
-    text = inspect.getdoc(function) or ""
+    # docs/json.md has the columns.
+    text = (inspect.getdoc(function) or "").partition("\n\nColumns:\n")[0]
     return f"### `{name}`\n\n```\n{name}{signature}\n```\n\n{_plain(text)}\n"
 
 
