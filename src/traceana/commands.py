@@ -57,7 +57,8 @@ class Command:
     called ``of`` a trace. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or
     exit codes of its own. ``pictures``: the result has some. There is
     something to show where one of the tables ``needs`` has rows. ``columns`` names the declarations
-    of its columns, ``module:name`` below the package, separated by spaces.
+    of its columns, ``module:name`` below the package, separated by spaces. A command of a trace has
+    its name in :mod:`traceana.api` too, for type checkers.
     """
 
     name: str

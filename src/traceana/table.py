@@ -98,15 +98,16 @@ class Column(msgspec.Struct, frozen=True, eq=False):
     """One column of a table.
 
     ``aggregate`` is its value over the rows of a group, ``value`` follows from other columns of the
-    table; a column of neither is a key, or made by the analysis.
+    table, and from itself where it has both; a column of neither is a key, or the analysis adds it
+    under its name.
 
     ``title`` heads it on screens, by default its name in words. Columns of one ``scale`` share a
     unit; durations do by default, being parts of one whole. Neighbouring columns of one ``group``
-    have it as a common title. For lack of width the column with the lowest ``rank`` goes first;
-    those without one stay. ``bars`` draws bars beside the column, which go at that rank. Columns
-    that are not ``shown`` are in the machine formats, and on a screen by ``--columns``. A
-    ``signed`` value is a difference. A duration that is 0 in all rows is left out, unless
-    ``zeros``.
+    have it as a common title. For lack of width the column with the lowest ``rank`` goes first, of
+    equal ones that with the first name; those without one stay. ``bars`` draws bars beside the
+    column, which go at that rank. Columns that are not ``shown`` are in the machine formats, and on
+    a screen by ``--columns``. A ``signed`` value is a difference. A duration that is 0 in all rows
+    is left out, unless ``zeros``.
     """
 
     name: str

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    # Row of `ops`, behind them of `instructions`, behind these two for each row of `layers`.
     "unit": pl.Int64,
     "op": pl.UInt32,  # row of `ops`; null for others
     "instruction": ROW,  # row of `instructions`; null for others
@@ -177,8 +178,8 @@ PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     """Return the charges of the instructions that the selected work ran.
 
-    ``known`` is of :func:`_flops_by_run`. The elementwise part and the bytes of an instruction are
-    not counted.
+    ``known`` is the count of each instruction (:func:`traceana.flops.hlo.instruction_flops`). The
+    elementwise part and the bytes of an instruction are not counted.
     """
     ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
     runs = (
