@@ -105,6 +105,7 @@ def _each(kind: str, *names: str) -> dict[str, Column]:
     return {name: (kind, name) for name in names}
 
 
+# The first letter is the kind of the value: see :mod:`traceana.readers.chrome.scanner`.
 _COMMON: Final[dict[str, Column]] = {
     "category": ("s", "cat"),
     "name": ("s", "name"),
@@ -113,7 +114,6 @@ _COMMON: Final[dict[str, Column]] = {
     "start": ("t", "ts"),
     "duration": ("t", "dur"),
 }
-# The first letter is the kind of the value: see :mod:`traceana.readers.chrome.scanner`.
 _EXTERNAL: Final[dict[str, Column]] = {"external": ("i", "external", "external_old")}
 _GROUP: Final[dict[str, Column]] = {
     **_each("s", "group_name", "group_description", "group_ranks"),
