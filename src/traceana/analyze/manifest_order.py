@@ -270,7 +270,7 @@ def _by_weight(
         own, calls = mine[family], theirs[family]
         known = family not in _RECURRENT and all(operator.weight for operator in (*own, *calls))
         weights, those = (
-            [operator.weight if known else None for one in some] for some in (own, calls)
+            [operator.weight if known else None for operator in some] for some in (own, calls)
         )
         passes[family] = []
         at = 0
