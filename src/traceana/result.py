@@ -148,11 +148,6 @@ def share_of(total: int, of: str = "time_ns") -> pl.Expr:
     return (pl.col(of) / total if total else pl.lit(None, pl.Float64)).alias("share")
 
 
-def whole_sum(column: str) -> pl.Expr:
-    """Return the sum of ``column``, null if any value is null: a partial sum is not a total."""
-    return pl.when(pl.col(column).null_count() == 0).then(pl.col(column).sum()).alias(column)
-
-
 def ratio(value: pl.Expr, reference: pl.Expr) -> pl.Expr:
     """Return ``value`` over ``reference``, exactly 1 where they are equal.
 

@@ -146,7 +146,7 @@ class Column(msgspec.Struct, frozen=True, eq=False):
         return self.kind.unit
 
 
-_NO_TITLES: Final[Mapping[str, str]] = MappingProxyType({})
+NO_TITLES: Final[Mapping[str, str]] = MappingProxyType({})
 Columns: TypeAlias = tuple[Column, ...]
 
 
@@ -160,6 +160,11 @@ def schema_of(columns: Iterable[Column]) -> dict[str, DataType]:
     return {column.name: column.dtype for column in columns}
 
 
+def by_name(columns: Iterable[Column]) -> dict[str, Column]:
+    """Return ``columns`` by their names."""
+    return {column.name: column for column in columns}
+
+
 def laid_out(
     columns: Iterable[Column],
     *,
@@ -167,7 +172,7 @@ def laid_out(
     hidden: str = "",
     dropped: str = "",
     bars: str | None = None,
-    titles: Mapping[str, str] = _NO_TITLES,
+    titles: Mapping[str, str] = NO_TITLES,
 ) -> Columns:
     """Return ``columns`` as one table shows them; names in a text are separated by spaces.
 
@@ -189,7 +194,7 @@ def laid_out(
 
 def chosen(columns: Iterable[Column], names: Iterable[str]) -> Columns:
     """Return those of ``columns`` with ``names``, in the order of these."""
-    declared = {column.name: column for column in columns}
+    declared = by_name(columns)
     return tuple(declared[name] for name in names)
 
 
@@ -243,11 +248,11 @@ def conformed(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     )
 
 
-def all_or_null(name: str) -> pl.Expr:
-    """Return the sum of a column over a group, null if any value of it is null."""
+def whole_sum(name: str) -> pl.Expr:
+    """Return the sum of a column, null if any value of it is null."""
     # A sum over some of the rows would look like the sum over all.
     column = pl.col(name)
-    return pl.when(column.is_not_null().all()).then(column.sum())
+    return pl.when(column.null_count() == 0).then(column.sum()).alias(name)
 
 
 def one_or_null(name: str) -> pl.Expr:

@@ -28,6 +28,7 @@ from traceana.table import (
     TEXT,
     TIME,
     Column,
+    by_name,
     laid_out,
 )
 
@@ -198,4 +199,4 @@ EVIDENCE: Final = laid_out(
 )
 """The columns of the rows that a finding is based on, and the figures of its sentence; those of
 analyses have the rows of all measured steps together."""
-BY_NAME: Final = {column.name: column for column in EVIDENCE}
+BY_NAME: Final = by_name(EVIDENCE)

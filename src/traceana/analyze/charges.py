@@ -30,7 +30,7 @@ from traceana.analyze.model_charges import NO_STEPS, model_charges
 from traceana.analyze.operator_flops import PART, OperatorCosts, operator_costs
 from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
 from traceana.flops.call import PRODUCT
-from traceana.result import whole_sum
+from traceana.table import whole_sum
 from traceana.timeline.work import work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import ROW

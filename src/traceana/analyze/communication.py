@@ -28,11 +28,11 @@ from traceana.table import (
     TIME,
     Column,
     aggregated,
-    all_or_null,
     completed,
     conformed,
     laid_out,
     one_or_null,
+    whole_sum,
 )
 from traceana.timeline.steps import device_windows, measured_steps, step_windows
 from traceana.timeline.work import RANK, why_no_work, work
@@ -468,7 +468,7 @@ MESSAGES: Final = laid_out(
             "bytes",
             BYTES,
             "input bytes of a rank; null where one is not recorded",
-            all_or_null("bytes"),
+            whole_sum("bytes"),
             scale="memory",
         ),
     ),

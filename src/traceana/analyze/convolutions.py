@@ -9,7 +9,7 @@ import polars as pl
 from traceana.analyze.executed_flops import SHAPE, executed_convolutions
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.manifest_layers import paired
-from traceana.result import Result, sums, whole_sum, with_share
+from traceana.result import Result, sums, with_share
 from traceana.settings import IMAGE_CHANNELS
 from traceana.table import (
     BYTES,
@@ -26,6 +26,7 @@ from traceana.table import (
     Column,
     aggregated,
     conformed,
+    whole_sum,
 )
 from traceana.timeline.work import work
 from traceana.trace.taxonomy import PRODUCTS, SEARCH

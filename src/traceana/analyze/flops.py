@@ -25,7 +25,7 @@ from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import machine, peaks_by, rate_columns, rates_of_peak
 from traceana.analyze.roofline import Units, units
 from traceana.flops.registry import FORMULAS
-from traceana.result import Result, nothing, share_of, sums, whole_sum, with_share
+from traceana.result import Result, nothing, share_of, sums, with_share
 from traceana.table import (
     COUNT,
     FLOPS,
@@ -38,8 +38,10 @@ from traceana.table import (
     TEXT,
     TIME,
     Column,
+    by_name,
     conformed,
     laid_out,
+    whole_sum,
 )
 from traceana.timeline.work import any_work, kernels_of, processor, why_no_work, work, work_ns
 
@@ -51,7 +53,7 @@ NO_OPERATOR: Final = "(no operator)"
 LAYER_MANIFEST: Final = "(layer manifest)"
 _SEVERAL: Final = "FLOPs counted by pass, time not split"
 
-_COST: Final = {column.name: column for column in COSTS}
+_COST: Final = by_name(COSTS)
 COLUMNS: Final = laid_out(
     (
         Column(

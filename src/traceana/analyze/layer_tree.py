@@ -28,6 +28,7 @@ from traceana.table import (
     TEXT,
     TIME,
     Column,
+    by_name,
     conformed,
     laid_out,
 )
@@ -41,7 +42,7 @@ ROOT: Final = "all work"
 _SMALLER: Final = "\x1f"
 """The label of the merged nodes in the key of one; no part of a path is one."""
 _SUMS: Final = ("calls", *DIRECTIONS, "time_ns", "flops")
-_OF_LAYER: Final = {column.name: column for column in columns_by()}
+_OF_LAYER: Final = by_name(columns_by())
 COLUMNS: Final = laid_out(
     (
         Column(

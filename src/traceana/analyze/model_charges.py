@@ -19,8 +19,8 @@ from traceana.enrich.layers.source import SEPARATOR
 from traceana.flops.call import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
-from traceana.result import whole_sum
 from traceana.runs.layer_manifest import Manifest
+from traceana.table import whole_sum
 from traceana.timeline.work import work
 from traceana.trace.schema import ROW
 from traceana.trace.taxonomy import PRODUCTS

@@ -13,8 +13,17 @@ import polars as pl
 from traceana.analyze.charges import COUNTS
 from traceana.flops.call import Refusal
 from traceana.flops.peaks import Peaks, peak_for, peaks_of
-from traceana.result import whole_sum
-from traceana.table import BYTES, FLOP_RATE, FLOPS, INTENSITY, OF_FLOPS, SHARE, TEXT, Column
+from traceana.table import (
+    BYTES,
+    FLOP_RATE,
+    FLOPS,
+    INTENSITY,
+    OF_FLOPS,
+    SHARE,
+    TEXT,
+    Column,
+    whole_sum,
+)
 from traceana.timeline.work import work
 from traceana.trace.schema import CPU_DEVICE
 from traceana.trace.taxonomy import PRODUCTS

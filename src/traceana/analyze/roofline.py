@@ -18,7 +18,7 @@ from traceana.analyze.rates import machine, peak_note, peaks_by, rate_columns
 from traceana.columns.distinct import first_rows, numbered
 from traceana.columns.intervals import Busy
 from traceana.columns.nesting import Ints
-from traceana.result import Result, nothing, sums, whole_sum, with_share
+from traceana.result import Result, nothing, sums, with_share
 from traceana.table import (
     CATEGORY,
     COUNT,
@@ -29,8 +29,10 @@ from traceana.table import (
     SHARE,
     TIME,
     Column,
+    by_name,
     conformed,
     laid_out,
+    whole_sum,
 )
 from traceana.timeline.steps import available_ns, measured_steps, select
 from traceana.timeline.work import any_work, why_no_work, work
@@ -51,7 +53,7 @@ _UNTOLD: Final = ("other", "fused", "fft")
 """Categories that may compute anything."""
 
 
-_COST: Final = {column.name: column for column in COSTS}
+_COST: Final = by_name(COSTS)
 COLUMNS: Final = laid_out(
     (
         Column("category", CATEGORY, "class of kernels, as of `report`", title="class"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.errors import NoSuchSelectionError
-from traceana.result import whole_sum
+from traceana.table import whole_sum
 from traceana.timeline.copies import host_memory
 from traceana.trace.schema import TABLES
 from traceana.trace.work import SOURCE, labels_of

@@ -31,12 +31,12 @@ from traceana.table import (
     Column,
     Columns,
     aggregated,
-    all_or_null,
     completed,
     conformed,
     laid_out,
     one_or_null,
     per_second,
+    whole_sum,
 )
 from traceana.timeline.copies import (
     ASYNCHRONOUS,
@@ -99,7 +99,7 @@ COLUMNS: Final = (
         "bytes",
         BYTES,
         "their sizes; null unless the size of every copy of the row is recorded",
-        all_or_null("bytes"),
+        whole_sum("bytes"),
         rank=9,
     ),
     Column(

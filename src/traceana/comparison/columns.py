@@ -20,6 +20,7 @@ from traceana.table import (
     TIME,
     Column,
     Columns,
+    by_name,
 )
 from traceana.vocabulary.option_words import WorkBy
 
@@ -124,4 +125,4 @@ FIGURES: Final = (
     Column("high_ns", TIME, "upper bound of that interval"),
 )
 """The figures of two runs, per step."""
-FIGURE: Final = {column.name: column for column in FIGURES}
+FIGURE: Final = by_name(FIGURES)

@@ -36,7 +36,7 @@ from traceana.settings import (
     RUN_TO_RUN_HOST,
     RUN_TO_RUN_KERNELS,
 )
-from traceana.table import names_of
+from traceana.table import names_of, whole_sum
 from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
@@ -389,7 +389,6 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             pl.lit(value=False).alias("compiled"),
         )
     else:
-        size = pl.col("bytes")
         each = work(trace).with_columns(step.alias("step"), compiled(trace)).with_row_index("at")
         asked = copies(trace).select(pl.col("direction").alias("copy"), "host_memory")
         asked = asked.hstack(each.filter(pl.col("kind") == "memcpy").select("at"))
@@ -400,7 +399,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             .agg(
                 pl.len().cast(pl.Int64).alias("calls"),
                 pl.col("duration").sum().alias("time_ns"),
-                pl.when(size.is_not_null().all()).then(size.sum()),
+                whole_sum("bytes"),
             )
             .with_columns(pl.col("direction").cast(pl.String))
         )

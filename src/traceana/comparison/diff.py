@@ -66,6 +66,7 @@ from traceana.table import (
     TIME,
     Column,
     Columns,
+    by_name,
     conformed,
     laid_out,
 )
@@ -154,7 +155,7 @@ COPIES: Final = in_both(
         scale="bandwidth of runs",
     ),
 )
-_PAIR: Final = {column.name: column for column in PAIRS}
+_PAIR: Final = by_name(PAIRS)
 _CLASS: Final = {"part": "class", "algorithm": "class"}
 COLUMNS: Final[Mapping[DiffBy, Columns]] = {
     "layer": laid_out(

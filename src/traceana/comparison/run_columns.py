@@ -27,6 +27,7 @@ from traceana.table import (
     TIME,
     Column,
     Columns,
+    by_name,
     laid_out,
 )
 from traceana.vocabulary.option_words import CompareBy
@@ -97,7 +98,7 @@ EPILOGUE: Final = (
     ),
     Column("library", LIBRARY, "library of the kernels; null if it is unknown"),
 )
-_OF_COPY: Final = {column.name: column for column in OF_COPIES}
+_OF_COPY: Final = by_name(OF_COPIES)
 COPIES: Final = tuple(
     replace(_OF_COPY[name], scale=_STEP_TIME.scale) if name == "step_ns" else _OF_COPY[name]
     for name in (

@@ -27,7 +27,7 @@ from traceana.comparison.compared_run import (
 from traceana.comparison.layer_rows import aligned, fused_alike
 from traceana.result import ratio, with_share
 from traceana.settings import LEAST_CONFIDENCE
-from traceana.table import Columns, conformed, names_of
+from traceana.table import Columns, by_name, conformed, names_of
 from traceana.vocabulary.option_words import CompareBy, WorkBy
 
 RUN: Final = run_columns.RUN.name
@@ -88,7 +88,7 @@ class Table(msgspec.Struct, frozen=True):
 
     def pivoted(self) -> Columns:
         """Return the columns of :meth:`pivot`; those of a run have it as their group."""
-        declared = {column.name: column for column in self.columns}
+        declared = by_name(self.columns)
         figures = (
             replace(
                 declared[figure],

@@ -25,11 +25,12 @@ from traceana.table import (
     TIME,
     Column,
     aggregated,
-    all_or_null,
+    by_name,
     completed,
     conformed,
     laid_out,
     one_or_null,
+    whole_sum,
 )
 
 BANDWIDTHS: Final = (
@@ -95,7 +96,7 @@ GROUPS: Final = (
         "bytes",
         BYTES,
         "their input; null where the size of one is not recorded",
-        all_or_null("bytes"),
+        whole_sum("bytes"),
     ),
     Column("time_ns", TIME, "their summed durations", pl.col("time_ns").sum()),
     *_MATCHED[:2],
@@ -110,7 +111,7 @@ GROUPS: Final = (
     *BANDWIDTHS,
 )
 _OF_ALL: Final = tuple(column for column in GROUPS if column not in _MATCHED)
-_OF_GROUP: Final = {column.name: column for column in GROUPS}
+_OF_GROUP: Final = by_name(GROUPS)
 BY_DESCRIPTION: Final = laid_out(
     (
         *(_OF_GROUP[name] for name in ("kind", "description", "group_size", "link")),
@@ -159,8 +160,8 @@ EXPERTS: Final = (
     _MEMBERS,
     Column("rank", NUMBER, "the rank"),
     Column("count", COUNT, "its all-to-alls", pl.len()),
-    Column("input_bytes", BYTES, "bytes that it passes to them", all_or_null("bytes")),
-    Column("output_bytes", BYTES, "bytes that it gets from them", all_or_null("output_bytes")),
+    Column("input_bytes", BYTES, "bytes that it passes to them", whole_sum("bytes")),
+    Column("output_bytes", BYTES, "bytes that it gets from them", whole_sum("output_bytes")),
     Column(
         "expert_bytes",
         BYTES,

@@ -13,7 +13,7 @@ from traceana.errors import UsageError
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.page import Page, Table
 from traceana.result import Result, column_named
-from traceana.table import Column, Kind
+from traceana.table import Column, Kind, by_name
 
 ALL: Final = "all"
 _FILTER: Final = re.compile(
@@ -95,7 +95,7 @@ def with_columns(page: Page, names: Sequence[str]) -> Page:
     assert isinstance(table, Table)
     by_title = {one.title.lower(): one.name for one in reversed(table.columns)}
     wanted = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
-    declared = {column.name: column for column in (*page.data.rows.columns, *table.columns)}
+    declared = by_name((*page.data.rows.columns, *table.columns))
     bars = table.bars if table.bars in wanted else None
     columns = tuple(declared.get(name) or Column(name) for name in wanted)
     blocks[at] = replace(table, columns=columns, bars=bars)

@@ -38,6 +38,7 @@ from traceana.table import (
     Column,
     conformed,
     laid_out,
+    whole_sum,
 )
 from traceana.timeline.steps import measured_steps, select
 from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
@@ -277,9 +278,7 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
             part = select(one.trace, steps=numbers)
             frame = layers(part, direction=True, model=one.model).frame
             whole = [
-                (pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()) // steps)
-                .cast(pl.Int64)
-                .alias(column)
+                (whole_sum(column) // steps).cast(pl.Int64).alias(column)
                 for column in ("executed_flops", "flops")
             ]
             backward = dict.fromkeys(("dgrad", "wgrad"), "backward")

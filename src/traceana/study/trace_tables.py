@@ -26,6 +26,7 @@ from traceana.table import (
     TIME,
     Column,
     Columns,
+    by_name,
     conformed,
     laid_out,
 )
@@ -40,7 +41,7 @@ _PER: Final = Column(
 _CALLS: Final = Column("calls", COUNT, "number of calls", type=pl.Float64)
 _TIME: Final = Column("time_ns", TIME, "summed durations")
 _SHARE: Final = Column("share", SHARE, "of all work of the run")
-_LAYERS: Final = {column.name: column for column in run_columns.LAYERS}
+_LAYERS: Final = by_name(run_columns.LAYERS)
 FRAMEWORKS: Final = laid_out(
     (
         *(NETWORK, *run_columns.LAYER[:2], RUN),
@@ -74,7 +75,7 @@ SGEMM: Final = laid_out(
     dropped="mean_ns library",
 )
 """One row per run, tile with layout, and form."""
-_COPIES: Final = {column.name: column for column in run_columns.COPIES}
+_COPIES: Final = by_name(run_columns.COPIES)
 TRANSFERS: Final = laid_out(
     (
         *(NETWORK, WORK["transfer"][0], RUN),

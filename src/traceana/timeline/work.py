@@ -27,9 +27,7 @@ DEVICE_COLUMNS: Final = (RANK, DEVICE)
 def work(trace: Trace, *columns: str) -> pl.DataFrame:
     """Return the work of ``trace`` in the order of activities: all columns of activities, or
     ``columns``, which may be labels (:func:`traceana.trace.work.work`)."""
-    if columns:
-        return labelled(trace.tables, *columns)
-    return trace.tables.activities.filter(trace.tables.activities["kind"] != "sync")
+    return labelled(trace.tables, *columns)
 
 
 def work_ns(trace: Trace) -> int:

@@ -29,6 +29,7 @@ from traceana.table import (
     TEXT,
     TIME,
     Column,
+    names_of,
 )
 from traceana.trace.schema import LABEL, Direction
 from traceana.trace.tables import Tables
@@ -129,26 +130,24 @@ _OF_CLASS: Final = (
     *(column.name for column in _CLASS),
 )
 _PASS_OF_DIRECTION: Final = pl.Series(Direction.categories, dtype=PASSES)
-_UNKNOWN: Final = pl.Series(dtype=pl.Boolean)
 _OF_LAYER: Final = ("layer_path", "layer_type", "role")
 
 
 def labelled_work(tables: Tables) -> pl.DataFrame:
     """Return the work with :data:`COLUMNS`."""
-    names = [column.name for column in COLUMNS]
-    rows = work(tables, *(_LABEL_OF.get(name, name) for name in names))
+    rows = work(tables, *(_LABEL_OF.get(name, name) for name in names_of(COLUMNS)))
     return rows.rename({label: name for name, label in _LABEL_OF.items()})
 
 
 def work(tables: Tables, *names: str) -> pl.DataFrame:
-    """Return the work in the order of activities, with the columns ``names`` of :func:`labels`."""
-    is_work: pl.Series | None = tables.derived.get("is_work", _UNKNOWN)
-    if is_work is _UNKNOWN:
+    """Return the work in the order of activities, with the columns ``names`` of :func:`labels`, or
+    all columns of activities."""
+    rows = labels(tables, *names) if names else tables.activities
+    if "is_work" not in tables.derived:
         is_work = tables.activities["kind"] != "sync"
-        # None: all activities are work.
-        is_work = None if is_work.all() else is_work
-        tables.derived["is_work"] = is_work
-    rows = labels(tables, *names)
+        # None: every activity is work.
+        tables.derived["is_work"] = None if is_work.all() else is_work
+    is_work = tables.derived["is_work"]
     return rows if is_work is None else rows.filter(is_work)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
@@ -14,7 +13,7 @@ from traceana.report.cells import BAR
 from traceana.report.page import Block, Data, Facts, Hidden, Notes, Page, Rows, Table
 from traceana.report.result import CommandResult
 from traceana.settings import LEAST_ROW_SHARE
-from traceana.table import Column, Kind
+from traceana.table import NO_TITLES, Column, Kind
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.timeline.work import processor, work_ns
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-_NO_TITLES: Final[Mapping[str, str]] = MappingProxyType({})
 _UNKNOWN: Final = ("algorithm", "part", "host_memory")
 _NONE: Final = {
     "collective": "(not recorded)",
@@ -41,7 +39,7 @@ def table_result(
     *,
     dropped: tuple[str, ...] = (),
     layout: Literal["ruled", "compact", "records"] = "ruled",
-    titles: Mapping[str, str] = _NO_TITLES,
+    titles: Mapping[str, str] = NO_TITLES,
     order: str = "",
     summed: bool = False,
     displayed: Callable[[Arranged], Arranged] | None = None,
@@ -77,7 +75,7 @@ def table_of(
     *,
     dropped: tuple[str, ...] = (),
     layout: Literal["ruled", "compact", "records"] = "ruled",
-    titles: Mapping[str, str] = _NO_TITLES,
+    titles: Mapping[str, str] = NO_TITLES,
 ) -> Table:
     """Return the table of the rows ``shown`` with those of their columns that have values.
 

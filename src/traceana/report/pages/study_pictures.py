@@ -16,7 +16,7 @@ from traceana.report.pages.bars import grouped_bars
 from traceana.study import Name
 from traceana.study.step_times import FITTED, MODELS, SERIES, STRONG
 from traceana.study.timed_convolutions import direction_order
-from traceana.table import Column, Kind
+from traceana.table import Column, Kind, by_name
 
 if TYPE_CHECKING:
     from traceana.study.study import Study
@@ -198,7 +198,7 @@ def picture_of(study: Study) -> list[Block]:
     frame = frame.filter(picture.where).sort(picture.order, maintain_order=True)
     remarks = frame.select(picture.remark.first()).to_series().drop_nulls().to_list()
     figures = frame.select(picture.figures).columns
-    declared = {column.name: column for column in study.result.columns}
+    declared = by_name(study.result.columns)
     alike = {
         one: [other for other in figures if declared[other].kind is declared[one].kind]
         for one in figures
