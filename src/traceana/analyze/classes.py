@@ -9,7 +9,6 @@ import msgspec
 import polars as pl
 
 from traceana.analyze import summaries
-from traceana.analyze.kernels import CLASS
 from traceana.analyze.measured import measured_notes
 from traceana.enrich.classify.engine import classify_names, explain
 from traceana.result import Result, sums, with_share
@@ -32,6 +31,7 @@ from traceana.table import (
 from traceana.timeline.steps import measured_steps
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.taxonomy import CLASS_SCHEMA
+from traceana.trace.work import CLASS
 
 if TYPE_CHECKING:
     from traceana.enrich.classify import RuleSet

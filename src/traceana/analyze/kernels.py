@@ -19,15 +19,9 @@ from traceana.analyze.measured import (
 from traceana.result import Result, share_of, sums, with_share
 from traceana.settings import LEAST_ROW_SHARE
 from traceana.table import (
-    CATEGORY,
     COUNT,
-    DEFAULT,
-    FLAG,
     KERNEL,
-    LIBRARY,
     ONE_CALL,
-    PART,
-    PARTS,
     SHARE,
     TEXT,
     TIME,
@@ -37,31 +31,13 @@ from traceana.table import (
     laid_out,
 )
 from traceana.timeline.work import kernels_of, why_no_work, work_ns
-from traceana.trace.taxonomy import BOOLEAN_COLUMNS, CLASS_MEANINGS
-from traceana.trace.work import SOURCE, labels_of
+from traceana.trace.work import CLASS, SOURCE, labels_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
 _DURATION: Final = pl.col("duration")
-_CLASS_KINDS: Final = {
-    "category": CATEGORY,
-    "algorithm": PARTS,
-    "library": LIBRARY,
-    **dict.fromkeys(("direction", "precision", "function", "epilogue"), PART),
-    **dict.fromkeys(BOOLEAN_COLUMNS, FLAG),
-}
-CLASS: Final = {
-    name: Column(
-        name,
-        _CLASS_KINDS.get(name, TEXT),
-        meaning,
-        title={"category": "class", "direction": "pass"}.get(name, DEFAULT),
-    )
-    for name, meaning in CLASS_MEANINGS.items()
-}
-"""The columns of a class by name."""
 
 COLUMNS: Final = laid_out(
     (

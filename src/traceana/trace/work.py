@@ -16,6 +16,7 @@ from traceana.columns.distinct import first_rows, numbered
 from traceana.table import (
     BYTES,
     CATEGORY,
+    DEFAULT,
     DEVICE,
     FLAG,
     KERNEL,
@@ -65,14 +66,25 @@ PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective", "attention")
 """Categories whose part is the function."""
 
 _KINDS_OF_CLASS: Final = {
+    "category": CATEGORY,
     "algorithm": PARTS,
     "library": LIBRARY,
+    **dict.fromkeys(("direction", "precision", "function", "epilogue"), PART),
     **dict.fromkeys(BOOLEAN_COLUMNS, FLAG),
 }
+CLASS: Final = {
+    name: Column(
+        name,
+        _KINDS_OF_CLASS.get(name, TEXT),
+        meaning,
+        title={"category": "class", "direction": "pass"}.get(name, DEFAULT),
+    )
+    for name, meaning in CLASS_MEANINGS.items()
+}
+"""The columns of a class by name."""
+
 _CLASS: Final = tuple(
-    Column(name, _KINDS_OF_CLASS.get(name, TEXT), CLASS_MEANINGS[name])
-    for name in CLASS_COLUMNS
-    if name not in ("category", "direction")
+    column for name, column in CLASS.items() if name not in ("category", "direction")
 )
 COLUMNS: Final = (
     Column("name", KERNEL, "name as recorded by the profiler, demangled"),
