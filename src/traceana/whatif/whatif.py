@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -379,28 +379,27 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     rows = []
     paths = [_path_of_scenario(model, category, None, base.replays[0], steps)]
     for bound in scenarios:
-        outcome, *ends_of_factors = _outcomes(model, bound.scenario.changes, bound.selections)
-        medians = [_median(_step_times(model, end)) for end in (outcome, *ends_of_factors)]
-        path = _path_of_scenario(model, category, bound.scenario.name, outcome, steps)
-        low, high = _interval(model, bound, outcome, medians, path, base)
+        replays = _Replays.of(model, bound)
+        path = _path_of_scenario(model, category, bound.scenario.name, replays.central, steps)
+        predicted, low, high = _predicted(model, replays, path, base)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
-        saving = _saving(model, bound, outcome, ends_of_factors, base)
+        saving = _saving(model, replays, base)
         rows.append(
             {
                 "scenario": bound.scenario.name,
                 "step_ns": recorded_ns,
                 "unprofiled_ns": round(base.median_ns),
                 "mean_ns": round(base.mean_ns),
-                "predicted_ns": round(medians[0]),
+                "predicted_ns": round(predicted),
                 "low_ns": math.floor(low),
                 "high_ns": math.ceil(high),
-                "relative": medians[0] / base.median_ns - 1 if base.median_ns else None,
+                "relative": predicted / base.median_ns - 1 if base.median_ns else None,
                 "saving_ns": saving.time_ns,
                 "saving_low_ns": saving.low_ns,
                 "saving_high_ns": saving.high_ns,
                 "saving_share": saving.share,
-                "at_most_ns": round(_time_removed(model, outcome) / steps),
+                "at_most_ns": round(_time_removed(model, replays.central) / steps),
                 "limit": limit,
                 "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
@@ -469,8 +468,7 @@ class Saving(msgspec.Struct, frozen=True):
 
 def saving(model: Model, bound: BoundScenario, base: Unprofiled) -> Saving:
     """Return what a step saves without the profiler; ``base`` is :func:`unprofiled`."""
-    outcome, *ends_of_factors = _outcomes(model, bound.scenario.changes, bound.selections)
-    unscaled = _saving(model, bound, outcome, ends_of_factors, base)
+    unscaled = _saving(model, _Replays.of(model, bound), base)
     scale = model.scale
     time, low, high = (
         round(ns * scale) for ns in (unscaled.time_ns, unscaled.low_ns, unscaled.high_ns)
@@ -478,31 +476,21 @@ def saving(model: Model, bound: BoundScenario, base: Unprofiled) -> Saving:
     return Saving(time, low, high, unscaled.share)
 
 
-def _saving(
-    model: Model,
-    bound: BoundScenario,
-    outcome: _Outcome,
-    ends_of_factors: Sequence[_Outcome],
-    base: Unprofiled,
-) -> Saving:
+def _saving(model: Model, replays: _Replays, base: Unprofiled) -> Saving:
     def times(outcome: _Outcome) -> npt.NDArray[np.float64]:
         return _times(_settled_steps(model, _step_times(model, outcome)))
 
     before, mean_step = times(base.replays[0]), base.mean_ns
-    saved = before - times(outcome)
-    means = [float(saved.mean()), *(float((before - times(end)).mean()) for end in ends_of_factors)]
+    saved = before - times(replays.central)
+    means = [float((before - times(end)).mean()) for end in (replays.central, *replays.factors)]
     error = 0.0
     if len(before) > 1:
         error = float(saved.std(ddof=1)) / math.sqrt(len(before))
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
     spread = math.hypot(error, _change_error(model, means[0]))
-    if model.cost is not None:
-        # The host's time without the profiler is known to some percent, and so is what it costs.
-        changes, selections = bound.scenario.changes, bound.selections
-        costs = (model.cost.least, model.cost.most)
-        for host, recorded in zip(costs, base.replays[1:], strict=True):
-            predicted = _outcome(model, changes, selections, 0.5, host)
-            means.append(float((times(recorded) - times(predicted)).mean()))
+    # The host's time without the profiler is known to some percent, and so is what it costs.
+    for unchanged, changed in zip(base.replays[1:], replays.costs, strict=True):
+        means.append(float((times(unchanged) - times(changed)).mean()))
     bounds = means[0], min(means) - spread, max(means) + spread
     time, low, high = (round(min(max(ns, 0.0), mean_step)) for ns in bounds)
     return Saving(time, low, high, time / mean_step if mean_step else 0.0)
@@ -573,15 +561,26 @@ class _Outcome(msgspec.Struct, frozen=True):
     beside: list[Ints]
 
 
-def _outcomes(
-    model: Model, changes: Sequence[Change], selections: Sequence[Sequence[Selection]]
-) -> Iterator[_Outcome]:
-    """Yield the replay of a scenario, and those with its least and most factors where they are
-    intervals."""
-    yield _outcome(model, changes, selections, 0.5)
-    if any(change.by or change.factors[0] < change.factors[1] for change in changes):
-        for where in (0.0, 1.0):
-            yield _outcome(model, changes, selections, where)
+class _Replays(msgspec.Struct, frozen=True):
+    """The replays of a scenario: with the middle of its factors; with the ends of these, where they
+    are intervals; and with the ends of the profiler's cost, where that is known."""
+
+    central: _Outcome
+    factors: list[_Outcome]
+    costs: list[_Outcome]
+
+    @classmethod
+    def of(cls, model: Model, bound: BoundScenario) -> _Replays:
+        """Replay the scenario ``bound`` of ``model``."""
+        changes, selections, cost = bound.scenario.changes, bound.selections, model.cost
+        has_interval = any(change.by or change.factors[0] < change.factors[1] for change in changes)
+        ends_of_factors = (0.0, 1.0) if has_interval else ()
+        ends_of_cost = (cost.least, cost.most) if cost else ()
+        return cls(
+            _outcome(model, changes, selections, 0.5),
+            [_outcome(model, changes, selections, where) for where in ends_of_factors],
+            [_outcome(model, changes, selections, 0.5, host) for host in ends_of_cost],
+        )
 
 
 def _outcome(
@@ -677,39 +676,33 @@ def _median(times: Mapping[int | None, int]) -> float:
     return float(np.median(list(times.values())))
 
 
-def _interval(
-    model: Model,
-    bound: BoundScenario,
-    outcome: _Outcome,
-    medians: Sequence[float],
-    path: pl.DataFrame,
-    base: Unprofiled,
-) -> tuple[float, float]:
-    """Return the ends of the interval of the median step of another run, in ns.
+def _predicted(
+    model: Model, replays: _Replays, path: pl.DataFrame, base: Unprofiled
+) -> tuple[float, float, float]:
+    """Return the median step of another run, and the ends of its interval, in ns.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
     the median absolute deviation, of both. Runs differ by more than their steps do, by the kind of
     work on the critical ``path``. Effects that a factor leaves out add an error in proportion to
     the change, and the profiler's cost is known to some percent.
     """
-    times = np.array(list(_step_times(model, outcome).values()))
-    middle, count, error = medians[0], len(times), 0.0
+
+    def median(outcome: _Outcome) -> float:
+        return _median(_step_times(model, outcome))
+
+    times = np.array(list(_step_times(model, replays.central).values()))
+    middle, count, error = float(np.median(times)), len(times), 0.0
     if count > 1:
         error = MEDIAN_ERROR * float(np.median(np.abs(times - middle))) * math.sqrt(2 / count)
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, count - 1)
     between = _run_error(model, path) * middle
     spread = math.hypot(error, between, _change_error(model, middle - base.median_ns))
-    low, high = min(medians), max(medians)
-    if model.cost is None:
-        return max(0.0, low - spread), high + spread
-    changes, selections = bound.scenario.changes, bound.selections
-    faster, slower = (
-        _median(_step_times(model, _outcome(model, changes, selections, 0.5, host)))
-        for host in (model.cost.least, model.cost.most)
-    )
+    of_factors = [middle, *map(median, replays.factors)]
+    faster, slower = map(median, replays.costs) if replays.costs else (middle, middle)
     return (
-        max(0.0, low - math.hypot(spread, max(middle - faster, 0.0))),
-        high + math.hypot(spread, max(slower - middle, 0.0)),
+        middle,
+        max(0.0, min(of_factors) - math.hypot(spread, max(middle - faster, 0.0))),
+        max(of_factors) + math.hypot(spread, max(slower - middle, 0.0)),
     )
 
 
