@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.collective_ranks import matched_of
-from traceana.columns.nesting import NONE, Flags, Ints, from_rows, timeline
+from traceana.columns.nesting import NONE, Ints, from_rows, timeline
 from traceana.timeline.graph import HANDOVER, HOST, LAUNCH, SYNC, WAIT, Graph, critical_edges
 
 if TYPE_CHECKING:
@@ -81,83 +82,86 @@ def replayed_together(
     return results
 
 
+_NEVER: Final = -(2**62)
+"""The lag of an edge that nothing waits for."""
+
+
 class ReplayOrder(msgspec.Struct, frozen=True):
     """What every replay of a graph walks along, whatever the lags and durations.
 
-    A node without edges happens when it did: its source is one more node, over at 0, and its lag
-    the time ``at``. ``first_edge`` are the edges to the nodes that have some (``has_edges``),
-    ``sources`` the nodes that these first edges begin at. ``ordered`` are the nodes with further
-    edges, or at which ranks meet; up to each of them all edges before ``last_edges`` of the
-    ``other_edges``, which begin at ``other_sources``, are of nodes so far.
+    A walk goes from place to place; each waits for two places before it. The last place of a node
+    is ``place_of_node``; a node of more than two edges has more of them. Place 0 is over at 0, and
+    a node without edges happens its time ``at`` after that. Of each further place,
+    ``first_sources`` and ``second_sources`` are the two places, and ``first_lags`` and
+    ``second_lags`` their rows in the lags of edges, then the times of nodes, 0 and ``_NEVER``.
+    Ranks meet at the ``meetings``, in order.
     """
 
     at: Ints
-    has_edges: Flags
-    first_edge: Ints
-    sources: list[int]
-    other_edges: Ints
-    other_sources: list[int]
-    ordered: list[int]
-    last_edges: list[int]
-    meetings: frozenset[int]
+    place_of_node: Ints
+    first_sources: list[int]
+    first_lags: Ints
+    second_sources: list[int]
+    second_lags: Ints
+    meetings: list[int]
 
     @classmethod
     def of(cls, graph: Graph, meeting_nodes: Ints) -> ReplayOrder:
         """Return the order of ``graph``, whose ranks meet at the sorted ``meeting_nodes``."""
-        edges, count = graph.edges, len(graph.at)
-        first = np.searchsorted(edges.target, np.arange(count + 1))
-        has_edges = np.diff(first) > 0
-        first_edge = first[:-1][has_edges]
-        sources = np.full(count, count, dtype=np.int64)
-        sources[has_edges] = edges.source[first_edge]
-        is_other = np.ones(len(edges.source), dtype=np.bool_)
-        is_other[first_edge] = False
-        others = np.flatnonzero(is_other)
-        ordered = np.union1d(np.flatnonzero(np.diff(first) > 1), meeting_nodes)
-        last_edges = np.cumsum(np.maximum(np.diff(first) - 1, 0))[ordered]
+        edges, nodes = graph.edges, len(graph.at)
+        edge_of_node = np.searchsorted(edges.target, np.arange(nodes + 1))
+        edges_of_node = np.diff(edge_of_node)
+        places_of_node = np.maximum(edges_of_node - 1, 1)
+        place_of_node = np.cumsum(places_of_node)
+        node = np.repeat(np.arange(nodes), places_of_node)
+        place_before = np.arange(len(node))
+        nth = place_before - (place_of_node - places_of_node)[node]
+        has_edge, has_second = (edges_of_node[node] > count for count in (0, 1))
+        # A row behind the last edge: the source of a node without edges is place 0.
+        source = np.append(place_of_node[edges.source], [0])
+        first_edge = np.where(has_edge, edge_of_node[node], len(edges.source))
+        second_edge = np.where(has_second, edge_of_node[node] + nth + 1, len(edges.source))
+        time_of_node = len(edges.source) + node
+        zero, never = len(edges.source) + nodes, len(edges.source) + nodes + 1
+        further = nth > 0  # waits for the node's place before, and for its next edge
         return cls(
             graph.at,
-            has_edges,
-            first_edge,
-            sources.tolist(),
-            others,
-            edges.source[others].tolist(),
-            [*ordered.tolist(), count],
-            [*last_edges.tolist(), 0],
-            frozenset(meeting_nodes.tolist()),
+            place_of_node,
+            np.where(further, place_before, source[first_edge]).tolist(),
+            np.where(further, zero, np.where(has_edge, first_edge, time_of_node)),
+            source[second_edge].tolist(),
+            np.where(has_second, second_edge, never),
+            meeting_nodes.tolist(),
         )
 
 
 def _replay(order: ReplayOrder, lag: Ints, duration: Ints) -> _Replay:
     """Replay a graph along ``order``, with stops where its ranks meet."""
-    count = len(order.at)
-    first_lag = order.at.copy()
-    first_lag[order.has_edges] = lag[order.first_edge]
-    sources, lengths = order.sources, duration.copy()
-    after_source = (first_lag + duration).tolist()
-    lag_of_ordered = first_lag[order.ordered[:-1]].tolist()
-    length_of_ordered = duration[order.ordered[:-1]].tolist()
-    other_sources, other_lags = order.other_sources, lag[order.other_edges].tolist()
-    ended = [0] * (count + 1)
-    done, edge = 0, 0
-    for place, (node, last_edge) in enumerate(zip(order.ordered, order.last_edges, strict=True)):
-        for simple in range(done, node):
-            ended[simple] = ended[sources[simple]] + after_source[simple]
-        if node == count:
-            break
-        begin = ended[sources[node]] + lag_of_ordered[place]
-        while edge < last_edge:
-            other = ended[other_sources[edge]] + other_lags[edge]
-            if other > begin:
-                begin = other
-            edge += 1
-        end = begin + length_of_ordered[place]
-        if node in order.meetings:
+    lags = np.concatenate((lag, order.at, [0, _NEVER]))
+    length = np.zeros(len(order.first_sources), dtype=np.int64)
+    length[order.place_of_node - 1] = duration
+    first_lags, second_lags = lags[order.first_lags] + length, lags[order.second_lags] + length
+    places = zip(
+        order.first_sources,
+        first_lags.tolist(),
+        order.second_sources,
+        second_lags.tolist(),
+        strict=True,
+    )
+    ended, lengths = [0], duration.copy()
+    for node in (*order.meetings, None):
+        before = None if node is None else int(order.place_of_node[node]) - len(ended)
+        for first, first_lag, second, second_lag in islice(places, before):
+            by_first, by_second = ended[first] + first_lag, ended[second] + second_lag
+            ended.append(by_first if by_first > by_second else by_second)
+        if node is not None:
+            first, first_lag, second, second_lag = next(places)
+            end = max(ended[first] + first_lag, ended[second] + second_lag)
+            begin = end - int(duration[node])
             end = yield node, begin
             lengths[node] = end - begin
-        ended[node] = end
-        done = node + 1
-    return np.array(ended[:count], dtype=np.int64), lengths
+            ended.append(end)
+    return np.array(ended, dtype=np.int64)[order.place_of_node], lengths
 
 
 def step_windows(graph: Graph, over: Ints, duration: Ints) -> tuple[Ints, Ints]:
