@@ -155,10 +155,10 @@ class _ContextSearch:
         positions = [np.full(self._all, NONE, dtype=np.int64) for _ in self._facts]
         if not decides:
             return positions
-        occurs = pl.Series(source_context).is_in(pl.Series(context).unique().implode()).to_numpy()
-        self._sources, source_context = self._sources[occurs], source_context[occurs]
-        source_layers = [fact[self._sources] for fact in self._facts]
-        first, spans = _spans_by_context(context, source_context, self._sources, source_layers)
+        first, spans, occurs = _spans_by_context(
+            context, source_context, self._sources, self._facts
+        )
+        self._sources = self._sources[occurs]
         matched = first != NONE
         for answer, layer_span, possible in zip(positions, spans, self._possible, strict=True):
             span = layer_span.with_also(possible)
@@ -179,9 +179,8 @@ class _ContextSearch:
         sources, context = sources[context != 0], context[context != 0]
         if not len(sources) or not len(self.query):
             return
-        source_layers = [fact[sources] for fact in self._facts]
         query_context = _context_hashes(shorter, self._position, self._shift(length))
-        _, spans = _spans_by_context(query_context, context, sources, source_layers)
+        _, spans, _ = _spans_by_context(query_context, context, sources, self._facts)
         self._possible = [
             span.with_also(possible) for span, possible in zip(spans, self._possible, strict=True)
         ]
@@ -211,7 +210,7 @@ class _LayerSpan(NamedTuple):
     def none(cls, queries: int) -> _LayerSpan:
         return cls(np.full(queries, _NO_LAYER), np.full(queries, NONE, dtype=np.int64))
 
-    def only(self, kept: Flags) -> _LayerSpan:
+    def only(self, kept: Flags | Ints) -> _LayerSpan:
         return _LayerSpan(self.least[kept], self.most[kept])
 
     def with_also(self, other: _LayerSpan) -> _LayerSpan:
@@ -220,30 +219,24 @@ class _LayerSpan(NamedTuple):
 
 def _spans_by_context(
     queries: Hashes, sources: Hashes, position: Ints, layers: Sequence[Ints]
-) -> tuple[Ints, list[_LayerSpan]]:
+) -> tuple[Ints, list[_LayerSpan], Flags]:
     """Return, for each query, the first ``position`` of the sources of the same hash, NONE without
-    one, and the span of each of ``layers`` among them."""
-    columns = {f"layer{number}": layer for number, layer in enumerate(layers)}
-    joined = pl.DataFrame({"hash": queries}).join(
-        pl.DataFrame({"hash": sources, "first": position, **columns})
-        .group_by("hash")
-        .agg(
-            pl.col("first").min(),
-            *(pl.col(name).min().alias(f"{name}_least") for name in columns),
-            *(pl.col(name).max().alias(f"{name}_most") for name in columns),
-        ),
-        on="hash",
-        how="left",
-        maintain_order="left",
-    )
-    spans = [
-        _LayerSpan(
-            joined[f"{name}_least"].fill_null(_NO_LAYER).to_numpy(),
-            joined[f"{name}_most"].fill_null(NONE).to_numpy(),
-        )
-        for name in columns
-    ]
-    return joined["first"].fill_null(NONE).to_numpy(), spans
+    one, and the span of each of ``layers`` (by position) among them; and which sources have the
+    hash of a query."""
+    hashes, hash_of_query = np.unique(queries, return_inverse=True)
+    place = np.searchsorted(hashes, sources)
+    occurs = np.append(hashes, np.uint64(0))[place] == sources
+    place, position = place[occurs], position[occurs]
+    first = np.full(len(hashes), NONE, dtype=np.int64)
+    # Assigned backwards, so that the first of equal ones stays.
+    first[place[::-1]] = position[::-1]
+    spans = []
+    for layer in layers:
+        span = _LayerSpan.none(len(hashes))
+        np.minimum.at(span.least, place, layer[position])
+        np.maximum.at(span.most, place, layer[position])
+        spans.append(span.only(hash_of_query))
+    return first[hash_of_query], spans, occurs
 
 
 def _agreed_position(answers: list[Ints], layer: Ints) -> Ints:
