@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from traceana.columns.distinct import Texts
 from traceana.errors import NotATraceError
 from traceana.readers.chrome.stream import Document, extent, ledger_of, read_stream
 from traceana.readers.compiled import COMPILED
@@ -21,7 +22,7 @@ from traceana.readers.kineto.scan import DECODER
 from traceana.readers.source import ByteSource, Progress
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES
+from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES, RangeKind
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -337,21 +338,30 @@ def split_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def ranges(frame: pl.DataFrame) -> pl.DataFrame:
     """Return canonical ranges of a "range" frame (see :mod:`traceana.readers.kineto.decode`)."""
-    text = pl.col("name").cast(pl.String)
-    category = pl.col("category").cast(pl.String).str.to_lowercase()
-    on_device = category == "gpu_user_annotation"
+    names, categories = Texts.of(frame["name"]), Texts.of(frame["category"])
+    text, category = pl.col("text"), pl.col("text").str.to_lowercase()
+    is_module, is_step, on_device, is_overhead, is_python = (
+        pl.lit(pl.Series(rows))
+        for rows in (
+            names.where(text.str.starts_with(_MODULE)),
+            names.where(text.str.contains(_STEP)),
+            categories.where(category == "gpu_user_annotation"),
+            categories.where(category == "overhead"),
+            categories.where(category == "python_function"),
+        )
+    )
     kind = (
         pl.when(on_device)
-        .then(pl.lit("device"))
-        .when(category == "overhead")
-        .then(pl.lit("overhead"))
-        .when((category == "python_function") & text.str.starts_with(_MODULE))
-        .then(pl.lit("module"))
-        .when(category == "python_function")
-        .then(pl.lit("python"))
-        .when(text.str.contains(_STEP))
-        .then(pl.lit("step"))
-        .otherwise(pl.lit("annotation"))
+        .then(pl.lit("device", RangeKind))
+        .when(is_overhead)
+        .then(pl.lit("overhead", RangeKind))
+        .when(is_python & is_module)
+        .then(pl.lit("module", RangeKind))
+        .when(is_python)
+        .then(pl.lit("python", RangeKind))
+        .when(is_step)
+        .then(pl.lit("step", RangeKind))
+        .otherwise(pl.lit("annotation", RangeKind))
     )
     return frame.select(
         pl.col("name").alias("text"),
