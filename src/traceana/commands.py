@@ -54,11 +54,12 @@ class Command:
     """A command.
 
     ``function`` makes its result, ``module:name``: of a trace and the ``options``, where it is
-    called ``of`` a trace. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or
-    exit codes of its own. ``pictures``: the result has some. There is
-    something to show where one of the tables ``needs`` has rows. ``columns`` names the declarations
-    of its columns, ``module:name`` below the package, separated by spaces. A command of a trace has
-    its name in :mod:`traceana.api` too, for type checkers.
+    called ``of`` a trace: of one on the clock of its program, unless the command is about what was
+    ``recorded``. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or exit codes
+    of its own. ``pictures``: the result has some. There is something to show where one of the
+    tables ``needs`` has rows. ``columns`` names the declarations of its columns, ``module:name``
+    below the package, separated by spaces. A command of a trace has its name in
+    :mod:`traceana.api` too, for type checkers.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Command:
     of: Literal["trace", "traceana"] | None = None
     options: tuple[Option, ...] = ()
     own: bool = False
+    recorded: bool = False
     pictures: bool = True
     needs: tuple[str, ...] = ("activities",)
     columns: str = ""
@@ -110,6 +112,7 @@ COMMANDS: Final = {
             example="traceana info trace.json.gz",
             function="traceana.report.pages.info:info",
             of="trace",
+            recorded=True,
             pictures=False,
             needs=(),
         ),
@@ -351,6 +354,7 @@ COMMANDS: Final = {
             example="traceana save trace.json.gz -o bundle",
             function="traceana.advise.saved:save",
             of="trace",
+            recorded=True,
             own=True,
         ),
         Command(
@@ -363,6 +367,7 @@ COMMANDS: Final = {
             example="traceana export trace.json.gz -o trace.perfetto.json.gz",
             function="traceana.report.exports:export",
             of="trace",
+            recorded=True,
             own=True,
         ),
         Command(
@@ -438,6 +443,10 @@ def function_of(name: str) -> Callable[..., Any]:
             given_word = options.get(one.name, parameters[one.name].default)
             if one.words and given_word != parameters[one.name].default:
                 _check(one, given_word)
+        if command.of == "trace" and not command.recorded:
+            from traceana.whatif.program import program
+
+            given = program(given[0]), *given[1:]
         return function(*given, **options)
 
     run.__module__, run.__name__, run.__qualname__ = "traceana", name, name

@@ -39,6 +39,7 @@ def open_trace(
     device_model: str | None = None,
     capture: str | os.PathLike[str] | None = None,
     inductor_cache: str | os.PathLike[str] | None = None,
+    as_recorded: bool = False,
     progress: Progress = silent,
 ) -> Trace:
     """Return the Trace of a file, a saved bundle, a recorded run, or the ranks of a distributed
@@ -64,6 +65,9 @@ def open_trace(
     parsed, never executed, and has what each generated kernel reads (``trace.tables.graph_calls``).
     ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
+    With ``as_recorded`` the results are of the times that the profiler recorded; the default is the
+    program without the profiler's cost, where that is known
+    (:func:`traceana.whatif.program.program`). ``tables`` are always as recorded.
     Every name has a class. Activities have their launching call, operator, range, layer, step and
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
@@ -115,7 +119,7 @@ def open_trace(
 
         # Here, so that all commands call a layer by one name.
         trace = with_names_of(trace, manifest)
-    trace = trace.with_manifest(manifest)
+    trace = trace.with_manifest(manifest).with_meta(as_recorded=as_recorded)
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 

@@ -19,7 +19,6 @@ from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation
 from traceana.settings import (
-    LEAST_PROFILER_COST,
     LEAST_SAVING,
     LOW_UTILIZATION,
     UNRECORDED_SHARE,
@@ -63,7 +62,7 @@ def advised(figures: Figures) -> Advice:
     small: list[Finding] = []
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
-        share = one.saving_ns / figures.unprofiled_ns if figures.window_ns else 0.0
+        share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
         finding = Finding(
             rule.adapted(figures.program, one),
             estimate,
@@ -93,7 +92,6 @@ def advised(figures: Figures) -> Advice:
         _notes(figures, found),
         bottleneck(figures),
         tuple(small),
-        _unprofiled(figures),
     )
 
 
@@ -101,13 +99,6 @@ def _order(finding: Finding) -> tuple[bool, bool, int, str]:
     """Return the sort key: predictions by saving, then upper bounds, then what saves nothing."""
     bound = finding.kind == "upper bound"
     return not finding.saving_ns, bound, -finding.saving_ns, finding.rule.id
-
-
-def _unprofiled(figures: Figures) -> int | None:
-    """Return the median step without the profiler; None where that is not known, or the same."""
-    if figures.step_time is None or figures.unprofiled > 1 - LEAST_PROFILER_COST:
-        return None
-    return round(figures.unprofiled * figures.step_time.median_ns)
 
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
@@ -121,13 +112,11 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     if not found:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     mean = "mean " if figures.stepped and figures.measured.height > 1 else ""
-    without = " without the profiler" if _unprofiled(figures) is not None else ""
-    unit = f"step and device{without}" if figures.stepped else "device, over the capture"
+    unit = "step and device" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
     if any(one.simulation for one in found) and (simulator := figures.simulator) is not None:
         notes = [
-            f"savings: per {mean}step{without}, by simulation or estimate; they overlap, do not "
-            "add them"
+            f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
         ]
         if figures.busy.height > 1:
             notes.append(
@@ -135,8 +124,8 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
                 "estimates: mean of the devices"
             )
         notes += [note] if (note := simulator.model.part.note) else []
-    if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.unprofiled_ns:
-        utilization = 100 * figures.busy_ns / figures.unprofiled_ns
+    if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
+        utilization = 100 * figures.busy_ns / figures.window_ns
         notes.append(
             f"GPU utilization {utilization:.0f} %: savings of kernel time may become idle time, "
             "not a shorter step"

@@ -85,10 +85,9 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     with half the host's time is shorter by that share: kernels of several streams would overlap
     if they were launched in time.
     """
-    recorded = int(figures.devices["span_ns"].sum())
-    if figures.on_cpu or not recorded:
+    span = int(figures.devices["span_ns"].sum())
+    if figures.on_cpu or not span:
         return None
-    span = recorded * figures.unprofiled
     kernels, copies, collectives, busy = figures.devices.select(
         pl.col("kernel_ns", "copy_exposed_ns", "collective_exposed_ns", "busy_ns").sum() / span
     ).row(0)
@@ -141,8 +140,4 @@ def _of_host(figures: Figures, cause: str) -> str:
 def _causes(figures: Figures, span: float) -> Mapping[str, float]:
     """Return the share of each cause of idle time in the time ``span`` of all devices."""
     by_cause = figures.idle().group_by("cause", maintain_order=True).agg(pl.col("time_ns").sum())
-    host = figures.host_unprofiled
-    return {
-        cause: time / span * (host if cause in HOST_CAUSES else 1.0)
-        for cause, time in by_cause.iter_rows()
-    }
+    return {cause: time / span for cause, time in by_cause.iter_rows()}

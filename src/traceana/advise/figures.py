@@ -143,11 +143,6 @@ class Figures:
             return int(self.busy["span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
 
-    @property
-    def unprofiled_ns(self) -> float:
-        """``window_ns`` without the profiler: savings are shares of it."""
-        return self.unprofiled * self.window_ns
-
     @cached_property
     def busy_ns(self) -> int:
         """Busy time of the devices within ``window_ns``."""
@@ -373,7 +368,7 @@ class Figures:
             return None
         from traceana.advise.simulation import Simulator
 
-        return Simulator.of(self._trace)
+        return Simulator.of(self._trace.recorded or self._trace)
 
     @property
     def profiler_known(self) -> bool:
@@ -382,20 +377,6 @@ class Figures:
         if self.on_cpu or self.simulator is None:
             return False
         return self.simulator.model.cost is not None
-
-    @cached_property
-    def unprofiled(self) -> float:
-        """The step without the profiler over the recorded one: 1 where its cost is not known."""
-        if not self.profiler_known or self.simulator is None:
-            return 1.0
-        return min(1.0, self.simulator.base.median_ns / (self.simulator.model.recorded_ns or 1))
-
-    @cached_property
-    def host_unprofiled(self) -> float:
-        """The idle time for which the host is the cause, without the profiler over recorded."""
-        waited = self.idle_ns(*HOST_CAUSES)
-        less = (1 - self.unprofiled) * self.window_ns
-        return max(0.0, 1 - less / waited) if waited else 1.0
 
     def each(self, total_ns: int) -> int:
         """Return the time per unit, rounded down."""
@@ -411,7 +392,7 @@ class Figures:
 
         Measured steps may have no time of their own, where work of an earlier one outlasts them.
         """
-        return saving_ns >= LEAST_SAVING * self.unprofiled_ns > 0
+        return saving_ns >= LEAST_SAVING * self.window_ns > 0
 
 
 def _version(text: str) -> tuple[int, int] | None:

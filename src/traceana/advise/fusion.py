@@ -195,7 +195,7 @@ def batchable_gemms(figures: Figures) -> Found | None:
     part = (1 - pl.max_horizontal(filled, alone)).clip(0, 1).fill_null(0)
     rows = figures.products.filter(pl.col("in_runs") > 0)
     # In the gaps other kernels may run, as between the time steps of an LSTM.
-    idle = max(0.0, figures.unprofiled_ns - figures.busy_ns)
+    idle = max(0, figures.window_ns - figures.busy_ns)
     gaps = pl.col("gaps_ns") * min(1.0, idle / max(int(rows["gaps_ns"].sum()), 1))
     rows = rows.with_columns(
         (pl.col("in_runs_ns") * part + gaps).cast(pl.Int64).alias("saving_ns")

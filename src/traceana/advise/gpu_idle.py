@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.advise.figures import HOST_CAUSES
 from traceana.advise.rule import Change, Found, Value, rule
 from traceana.settings import CULPRIT_SHARE, LONGEST_DISPATCH_NS
 
@@ -252,7 +251,7 @@ def exposed_communication(figures: Figures) -> Found | None:
             "time_ns": figures.each(figures.class_ns("collective")),
             "exposed_ns": figures.each(exposed),
             "idle_ns": figures.each(idle) if idle else None,
-            "share": (exposed + idle) / figures.unprofiled_ns,
+            "share": (exposed + idle) / figures.window_ns,
             **dict.fromkeys(("wait_ns", "transfer_ns", "culprit", "last_count", "count")),
         },
         figures.collectives.frame.select(
@@ -274,7 +273,7 @@ def exposed_communication(figures: Figures) -> Found | None:
         "culprit": f"GPU {last['device']}" if last["rank"] is None else f"rank {last['rank']}",
         "last_count": last["last_count"],
         "count": last["count"],
-        "share": saving / figures.unprofiled_ns,
+        "share": saving / figures.window_ns,
     }
     figured = {**found.figures, **late}
     return replace(found, saving_ns=saving, figures=figured, variant=_LATE_RANKS)
@@ -302,9 +301,7 @@ def idle_for(
     gaps = figures.gaps(causes, by)
     if condition is not None:
         gaps = gaps.filter(condition)
-    # The profiler slows the host: without it these gaps are shorter.
-    host = figures.host_unprofiled if {*causes} <= {*HOST_CAUSES} else 1.0
-    total = int(int(gaps["time_ns"].sum()) * host)
+    total = int(gaps["time_ns"].sum())
     if not figures.worth(total + more):
         return None
     time = pl.col("time_ns")
@@ -323,7 +320,7 @@ def idle_for(
         total + more,
         {
             "idle_ns": figures.each(total),
-            "share": total / figures.unprofiled_ns,
+            "share": total / figures.window_ns,
             "count": figures.mean(gaps.height),
             "culprit": _culprit(evidence, by, total),
             **given,

@@ -142,15 +142,13 @@ class Advice(msgspec.Struct, frozen=True):
 
     ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
     by their own estimates, and gates and ``--rule`` ask for them.
-    ``bottleneck`` is None without work on a GPU. ``unprofiled_ns`` is the median step without the
-    profiler, where its cost is known and large enough to matter: savings are of that step.
+    ``bottleneck`` is None without work on a GPU.
     """
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     bottleneck: Bottleneck | None = None
     small: tuple[Finding, ...] = ()
-    unprofiled_ns: int | None = None
 
 
 RULES: list[Rule] = []

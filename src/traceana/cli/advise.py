@@ -95,13 +95,14 @@ def advise(
             raise NoSuchSelectionError(
                 f"unknown rule {rule}{suggested(rule, rule_ids)}: see traceana advise --list"
             )
-    trace = open_trace(files, reading)
     from traceana.advise import advised
     from traceana.advise.figures import Figures
     from traceana.report.pages.advise import advised as page
     from traceana.report.pages.advise import broken_gate
     from traceana.runs import batches_beside
+    from traceana.whatif.program import program
 
+    trace = program(open_trace(files, reading))
     with noted(SweepWarning):
         batches = batches_beside(trace.meta.opened)
     figures = Figures(trace, batches)

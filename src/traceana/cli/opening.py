@@ -56,6 +56,7 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
             inductor_cache=reading.inductor_cache,
             step_marker=reading.step_marker and as_unicode(reading.step_marker),
             device_model=reading.device_model and as_unicode(reading.device_model),
+            as_recorded=reading.as_recorded,
         )
     keep_classes()
     if streams.is_verbose():

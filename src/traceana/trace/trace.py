@@ -22,7 +22,7 @@ from traceana.trace.schema import CPU_DEVICE, TABLES
 from traceana.trace.tables import Tables
 from traceana.trace.work import labelled_work
 
-HOW_OPENED: Final = frozenset({"opened", "opened_with"})
+HOW_OPENED: Final = frozenset({"opened", "opened_with", "as_recorded"})
 """Fields of the meta that a bundle does not keep."""
 
 
@@ -54,6 +54,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """The options that it was opened with, as words of the command line, less the selection."""
     operator_rules: tuple[tuple[str, str, str], ...] = ()
     """How the user's rules count operators: pattern of the name, formula, operands."""
+    as_recorded: bool = False
+    """Whether all times are to stay as the profiler recorded them."""
     unprofiled_step_ns: float | None = None
     """The step time without the profiler, where the recorded run measured it."""
     steps_run_ahead: bool = False
@@ -72,7 +74,7 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
 
     def saved(self) -> TraceMeta:
         """Return the meta as a bundle keeps it: without how the trace was opened."""
-        return msgspec.structs.replace(self, **dict.fromkeys(HOW_OPENED, ()))
+        return msgspec.structs.replace(self, opened=(), opened_with=(), as_recorded=False)
 
     def __post_init__(self) -> None:
         """Make the path valid text (a file name may have other bytes), the properties read-only."""
@@ -89,6 +91,9 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     ``selected_from`` is the Trace that it is a selection of. ``manifest`` describes the layers of
     its model: given to ``traceana.open(model=)``, or found beside the trace. ``kept_advice`` are
     the recommendations that its bundle keeps (:mod:`traceana.advise.kept`).
+    ``recorded`` is the recording of a Trace whose times are those of the program without its
+    profiler; ``on_program_clock`` is that Trace, once it is made
+    (:func:`traceana.whatif.program.program`).
     """
 
     meta: TraceMeta
@@ -96,24 +101,28 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     selected_from: Trace | None = None
     manifest: Manifest | None = None
     kept_advice: bytes | None = None
+    recorded: Trace | None = None
+    on_program_clock: Trace | None = None
 
     def with_tables(self, **tables: pl.DataFrame) -> Self:
         """Return a Trace in which ``tables`` replace those of this one."""
         made = Tables(tables, self.tables)
-        return msgspec.structs.replace(self, tables=made, kept_advice=None)
+        return msgspec.structs.replace(self, tables=made, kept_advice=None, on_program_clock=None)
 
     def with_meta(self, **fields: Any) -> Self:
         """Return a Trace in which ``fields`` replace those of :class:`TraceMeta`."""
         meta = msgspec.structs.replace(self.meta, **fields)
         # How it was opened changes no recommendation.
         kept = self.kept_advice if fields.keys() <= HOW_OPENED else None
-        return msgspec.structs.replace(self, meta=meta, kept_advice=kept)
+        return msgspec.structs.replace(self, meta=meta, kept_advice=kept, on_program_clock=None)
 
     def with_manifest(self, manifest: Manifest | None) -> Self:
         """Return a Trace whose layers are described by ``manifest``."""
         if manifest is self.manifest:
             return self
-        return msgspec.structs.replace(self, manifest=manifest, kept_advice=None)
+        return msgspec.structs.replace(
+            self, manifest=manifest, kept_advice=None, on_program_clock=None
+        )
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Self:
         """Return a selection of this Trace, in which ``tables`` hold the selected rows."""

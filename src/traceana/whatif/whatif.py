@@ -24,6 +24,7 @@ from traceana.result import Result
 from traceana.settings import (
     CHANGE_ERROR,
     CHANGE_ERROR_CPU,
+    FEWEST_LAUNCHES,
     FEWEST_STEPS,
     PREDICTION_LEVEL,
     REPLAYED_ACTIVITIES,
@@ -311,7 +312,8 @@ class Model(msgspec.Struct, frozen=True):
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
-        cost, unprofiled_ns = profiler_cost(trace.whole), trace.meta.unprofiled_step_ns
+        cost = None if trace.meta.as_recorded else profiler_cost(trace.whole)
+        unprofiled_ns = trace.meta.unprofiled_step_ns
         if cost is not None and unprofiled_ns is not None:
             cost = replace(cost, measured=True)
         unprofiled = [
@@ -332,6 +334,29 @@ class Model(msgspec.Struct, frozen=True):
         cost = fitted(cost, unprofiled_ns, step_ns)
         refitted = [host_factors(trace.whole, graph, cost) for graph in processes]
         return replace(model, cost=cost, unprofiled=refitted)
+
+    @classmethod
+    def of_marked(cls, trace: Trace) -> Model | None:
+        """Return the model of ``trace``; None where a replay has no meaning.
+
+        A replay needs steps that are marked on the host and not too long, and the launches of most
+        of their work. It is of all devices, so there is none of a selection of devices.
+        """
+        if "selected_devices" in trace.meta.properties or not _has_launches(trace):
+            return None
+        if part_of(trace).activities > REPLAYED_ACTIVITIES:
+            return None
+        model = cls.of(trace)
+        return model if model.marked else None
+
+
+def _has_launches(trace: Trace) -> bool:
+    """Return whether the steps have work of a CPU, or calls that launched most of their work."""
+    work = trace.tables.activities.filter(pl.col("step").is_not_null())
+    if trace.on_cpu:
+        return work.height > 0
+    launched = work.filter(pl.col("kind").is_in(DEVICE_WORK))["call"].is_not_null()
+    return launched.len() > 0 and launched.sum() >= FEWEST_LAUNCHES * launched.len()
 
 
 class BoundScenario(msgspec.Struct, frozen=True):

@@ -118,6 +118,12 @@ class Overview(msgspec.Struct, frozen=True):
         return step_time(self.trace)
 
     @property
+    def recorded_ns(self) -> int | None:
+        """The median step as recorded; null where the step time is that."""
+        recorded = None if self.trace.recorded is None else step_time(self.trace.recorded)
+        return None if recorded is None else recorded.median_ns
+
+    @property
     def utilization(self) -> float | None:
         """The busy share of the measured steps' time on the devices that they used, else of the
         capture; null without either."""
@@ -133,19 +139,17 @@ class Overview(msgspec.Struct, frozen=True):
         """The figures of the report's head."""
         found = self.advice.bottleneck
         advice = self.advice
-        return Summary(
-            self.step_time, advice.unprofiled_ns, self.utilization, found, advice.findings
-        )
+        return Summary(self.step_time, self.recorded_ns, self.utilization, found, advice.findings)
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The figures of the report's head: ``step_time`` (null without steps), ``unprofiled_ns`` (the
-    median step without the profiler, null where that is not known or the same), ``utilization`` (a
-    fraction of the measured steps' time, else of the capture), ``bottleneck`` (null without device
-    work) and ``recommendations``."""
+    """The figures of the report's head: ``step_time`` (null without steps), ``recorded_ns`` (the
+    median step as recorded, with the profiler; null where the step time is that), ``utilization``
+    (a fraction of the measured steps' time, else of the capture), ``bottleneck`` (null without
+    device work) and ``recommendations``."""
 
     step_time: StepTime | None
-    unprofiled_ns: int | None
+    recorded_ns: int | None
     utilization: float | None
     bottleneck: Bottleneck | None
     recommendations: tuple[Finding, ...]

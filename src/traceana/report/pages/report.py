@@ -15,7 +15,6 @@ from traceana.advise.bottleneck import (
     COLLECTIVES,
     COPIES,
     HOST,
-    IDLE,
     KERNELS,
     LATE_RANK,
     LAUNCHED,
@@ -188,10 +187,10 @@ def _large(whole: Overview) -> Iterator[tuple[str, str]]:
     if (found := whole.step_time) is not None:
         time = found.mean_ns if only_sums(whole.trace) else found.median_ns
         yield "step time", numbers.duration(time)
-    if (without := whole.advice.unprofiled_ns) is not None:
-        yield "without the profiler: shares are of that", f"about {numbers.duration(without)}"
+    if (recorded := whole.recorded_ns) is not None:
+        yield "recorded, with the profiler", numbers.duration(recorded)
     if whole.unrecorded is None and whole.utilization is not None:
-        yield f"{whole.processor} utilization", numbers.share(_busy_share(whole))
+        yield f"{whole.processor} utilization", numbers.share(whole.utilization)
     limit = whole.advice.bottleneck
     if limit is not None and limit.by != NOT_RECORDED:
         of = "step" if whole.basis.stepped else window_text(whole.trace)
@@ -262,18 +261,17 @@ def _step_time(whole: Overview) -> str:
         text += f" median · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
     processes = step_processes(whole.trace)
     text += f" over {processes} processes" if processes > 1 else ""
-    if (without := whole.advice.unprofiled_ns) is not None:
-        text += f" · about {numbers.duration(without)} without the profiler: shares are of that"
+    if (recorded := whole.recorded_ns) is not None:
+        text += f" · recorded {numbers.duration(recorded)} with the profiler"
     if found.on_gpu and found.host_ns < _HOST_AHEAD * found.median_ns:
         text += f" (GPU) · queued by the host in {numbers.duration(found.host_ns)}"
     return text
 
 
 def _utilization(whole: Overview) -> str:
-    """Return the busy share of the step time, also as recorded; else of the capture."""
+    """Return the busy share of the step time, else of the capture."""
     if whole.step_time is not None and whole.utilization is not None:
-        recorded, shown = (numbers.share(one) for one in (whole.utilization, _busy_share(whole)))
-        return f"{shown} of step time" + ("" if shown == recorded else f" ({recorded} as recorded)")
+        return f"{numbers.share(whole.utilization)} of step time"
     totals = whole.busy.totals
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
@@ -282,14 +280,6 @@ def _utilization(whole: Overview) -> str:
     summed = f" summed over {devices} devices" if devices > 1 else ""
     of = f"{window_text(whole.trace)}{summed}"
     return f"{numbers.share(share)} of {of} ({busy_ns} of {span_ns} {unit.unit})"
-
-
-def _busy_share(whole: Overview) -> float:
-    """Return the utilization; where the step without the profiler is shown, that of this step."""
-    found = whole.advice.bottleneck
-    if whole.advice.unprofiled_ns is None or found is None:
-        return whole.utilization or 0.0
-    return 1 - found.shares[IDLE]
 
 
 _LIMITS: Final = {

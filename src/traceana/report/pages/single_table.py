@@ -273,6 +273,7 @@ def source_of(trace: Trace) -> dict[str, Any]:
         "format_version": meta.format_version,
         "framework": meta.framework,
         "on_cpu": trace.on_cpu,
+        "clock": "recorded" if trace.recorded is None else "program",
         "selected_steps": meta.properties.get("selected_steps"),
         "selected_devices": meta.properties.get("selected_devices"),
         "selected_ranks": meta.properties.get("selected_ranks"),

@@ -47,7 +47,7 @@ def whatif(
     given = (
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
-    model = Model.of(trace)
+    model = Model.of(trace.recorded or trace)
     asked = [BoundScenario.of(model, one) for one in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
