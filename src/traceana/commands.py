@@ -55,11 +55,11 @@ class Command:
 
     ``function`` makes its result, ``module:name``: of a trace and the ``options``, where it is
     called ``of`` a trace: of one on the clock of its program, unless the command is about what was
-    ``recorded``. With ``own`` it has a module in :mod:`traceana.cli`, for arguments or exit codes
-    of its own. ``pictures``: the result has some. There is something to show where one of the
-    tables ``needs`` has rows. ``columns`` names the declarations of its columns, ``module:name``
-    below the package, separated by spaces. A command of a trace has its name in
-    :mod:`traceana.api` too, for type checkers.
+    ``recorded``, or about durations of device work, which both clocks share. With ``own`` it has a
+    module in :mod:`traceana.cli`, for arguments or exit codes of its own. ``pictures``: the result
+    has some. There is something to show where one of the tables ``needs`` has rows. ``columns``
+    names the declarations of its columns, ``module:name`` below the package, separated by spaces.
+    A command of a trace has its name in :mod:`traceana.api` too, for type checkers.
     """
 
     name: str
@@ -124,6 +124,7 @@ COMMANDS: Final = {
             example="traceana kernels trace.json.gz --by shape",
             function="traceana.report.pages.kernels:kernels",
             of="trace",
+            recorded=True,
             columns="analyze.kernels:COLUMNS",
             options=(
                 Option("unclassified", bool, "Only unclassified kernels, by time."),
@@ -144,6 +145,7 @@ COMMANDS: Final = {
             example="traceana layers trace.json.gz --direction",
             function="traceana.report.pages.layers:layers",
             of="trace",
+            recorded=True,
             columns="analyze.layers:COLUMNS",
             options=(
                 Option("by", LayersBy, "One row per layer, or per layer type."),
@@ -444,9 +446,9 @@ def function_of(name: str) -> Callable[..., Any]:
             if one.words and given_word != parameters[one.name].default:
                 _check(one, given_word)
         if command.of == "trace" and not command.recorded:
-            from traceana.whatif.program import program
+            from traceana.whatif.program import without_profiler
 
-            given = program(given[0]), *given[1:]
+            given = without_profiler(given[0]), *given[1:]
         return function(*given, **options)
 
     run.__module__, run.__name__, run.__qualname__ = "traceana", name, name

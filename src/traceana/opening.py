@@ -67,7 +67,7 @@ def open_trace(
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
     With ``as_recorded`` the results are of the times that the profiler recorded; the default is the
     program without the profiler's cost, where that is known
-    (:func:`traceana.whatif.program.program`). ``tables`` are always as recorded.
+    (:func:`traceana.whatif.program.without_profiler`). ``tables`` are always as recorded.
     Every name has a class. Activities have their launching call, operator, range, layer, step and
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """

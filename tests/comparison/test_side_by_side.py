@@ -70,7 +70,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folders = [tmp_path_factory.mktemp(name) for name in ("caffe", "tensorflow")]
     return [
         Run("caffe", nsys(scenario(CAFFE), folders[0])),
-        Run("tensorflow", kineto(scenario(TENSORFLOW, copies=2), folders[1])),
+        Run(
+            "tensorflow",
+            kineto(scenario(TENSORFLOW, copies=2), folders[1]).with_meta(as_recorded=True),
+        ),
     ]
 
 

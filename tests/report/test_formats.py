@@ -91,7 +91,7 @@ def test_the_meta_of_a_table() -> None:
     whole = json.loads(out(layers(trace).page(limit=2), Format.JSON))
     meta = whole["meta"]
     assert list(whole) == ["meta", "rows"]
-    assert meta["schema_version"] == 2
+    assert meta["schema_version"] == 3
     assert meta["command"] == "layers"
     assert meta["file"] == "built.json"
     assert meta["format"] == "kineto"
@@ -133,7 +133,7 @@ def test_facts_are_one_object() -> None:
     page = info(cnn_steps()).page()
     whole = json.loads(out(page, Format.JSON))
     assert whole["memcpy"] == {"HtoD": 3}
-    assert whole["schema_version"] == 2
+    assert whole["schema_version"] == 3
     assert "fact,value\n" in out(page, Format.CSV)
     assert "memcpy.HtoD\t3\n" in out(page, Format.TSV)
 

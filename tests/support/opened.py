@@ -61,11 +61,12 @@ def opened(path: Any, **options: Any) -> Trace:
 def overview(trace: Trace, **options: Any) -> Overview:
     """Return the sections of the report on ``trace``, found once for a trace that is kept."""
     given = {name: value for name, value in options.items() if value is not None}
-    if given or all(trace is not one for one in _kept.values()):
+    recorded = trace.recorded or trace
+    if given or all(recorded is not kept for kept in _kept.values()):
         return _overview(trace, **options)
-    if id(trace) not in _overviews:
-        _overviews[id(trace)] = _overview(trace)
-    return _overviews[id(trace)]
+    if id(recorded) not in _overviews:
+        _overviews[id(recorded)] = _overview(trace)
+    return _overviews[id(recorded)]
 
 
 # A trace is immutable, and so is what is found of it: JSON, screen and pictures differ in how they

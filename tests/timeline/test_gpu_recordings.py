@@ -22,7 +22,7 @@ from traceana.advise.bottleneck import COPIES, IDLE, KERNELS
 from traceana.enrich.launches import GRAPH_LAUNCH
 from traceana.report import numbers
 from traceana.report.page import Facts
-from traceana.report.pages.report import report
+from traceana.whatif.program import without_profiler
 
 pytestmark = pytest.mark.profiler_cost
 
@@ -63,10 +63,16 @@ def test_every_command_has_the_same_step_and_the_same_idle_time(file: Path) -> N
     (replayed,) = found("whatif --replay", file)["rows"]
     # With the warm-up.
     assert (replayed["measured_ns"], replayed["largest_error_ns"]) == (every, 0)
+    compared = found("compare", file)["rows"]
+    assert [row["wall_ns"] for row in compared] == [step["median_ns"]] * 2
     scenarios = found("whatif", file)["rows"]
-    assert {row["step_ns"] for row in scenarios} == {step["median_ns"]}
-    if summary["unprofiled_ns"] is not None:
-        assert {row["unprofiled_ns"] for row in scenarios} == {summary["unprofiled_ns"]}
+    recorded = summary["recorded_ns"]
+    assert {row["step_ns"] for row in scenarios} == {recorded or step["median_ns"]}
+    if recorded is not None:
+        assert {row["unprofiled_ns"] for row in scenarios} == {step["median_ns"]}
+        low, high = summary["step_interval_ns"]
+        assert low < step["median_ns"] < high
+        assert step["median_ns"] < recorded
     idle = [row for row in found("idle --by step", file)["rows"] if row["step"] in step["steps"]]
     assert sum(row["time_ns"] for row in idle) == pytest.approx(
         (1 - summary["utilization"]) * total, abs=1000
@@ -82,27 +88,22 @@ def test_the_shares_of_the_first_screen_are_of_one_step(file: Path) -> None:
     advice = advise(opened(file))
     limits = advice.bottleneck
     assert limits is not None
-    head = next(block for block in report(opened(file)).page().blocks if isinstance(block, Facts))
+    summary = found("report", file)["summary"]
+    head = next(block for block in opened(file).report().page().blocks if isinstance(block, Facts))
     facts = dict(head.rows)
-    known = advice.unprofiled_ns is not None
-    texts = [f"{label}: {value}" for label, value in head.rows if "profiler" in value]
-    assert [one.split(":")[0] for one in texts] == ["Step time"] * known
-    busy = numbers.share(1 - limits.shares[IDLE] if known else utilization(file))
-    assert facts["GPU utilization"].startswith(f"{busy} of step time")
+    labels = [label for label, value in head.rows if "with the profiler" in value]
+    assert labels == ["Step time"] * (summary["recorded_ns"] is not None)
+    assert facts["GPU utilization"] == f"{numbers.share(summary['utilization'])} of step time"
+    assert limits.shares[IDLE] == pytest.approx(1 - summary["utilization"], abs=0.002)
     assert f"{numbers.share(limits.share)} of the step" in facts["Bottleneck"]
     # Kernels that take more time than what limits the run are explained.
     smaller = "which overlap cannot shorten" in facts["Bottleneck"]
     assert smaller is (limits.by == COPIES and limits.shares[KERNELS] > limits.share)
-    assert any("without the profiler" in note for note in advice.notes) is known
-
-
-def utilization(file: Path) -> float:
-    return float(found("report", file)["summary"]["utilization"])
 
 
 @each_recording
 def test_a_step_is_from_the_end_of_one_to_the_end_of_the_next_on_the_device(file: Path) -> None:
-    trace = opened(file)
+    trace = without_profiler(opened(file))
     of_step = trace.tables.activities.filter(pl.col("step").is_not_null())
     ends = of_step.group_by("step").agg((pl.col("start") + pl.col("duration")).max()).sort("step")
     distances = ends["start"].diff().drop_nulls()

@@ -40,6 +40,7 @@ from traceana.timeline.steps import (
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.vocabulary.operators import COMPILED_REGION, GENERATED
+from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -73,9 +74,9 @@ class Figures:
     def __init__(self, trace: Trace, batches: BatchSeries | None = None) -> None:
         """Create the tables of ``trace``; ``batches`` are the step times of its sweep's runs."""
         needs_device(trace, "advise")
-        self._trace = trace
+        self._trace = without_profiler(trace)
         self._batches = batches
-        self._part = measured(trace)
+        self._part = measured(self._trace)
         self.on_cpu = trace.on_cpu
         self._transfers: dict[Key, Result] = {}
         self._idle: dict[IdleBy, pl.DataFrame] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from traceana.advise import advise, kept
 from traceana.errors import TraceanaError
 from traceana.trace import Trace, bundle
-from traceana.whatif.program import program
+from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
     import os
@@ -25,7 +25,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False)
     # As it will be opened: without a manifest, and of the selected rows alone.
     again = Trace(trace.meta.saved(), trace.tables)
     try:
-        advice = None if trace.is_summary else kept.written(advise(program(again)))
+        advice = None if trace.is_summary else kept.written(advise(without_profiler(again)))
     except TraceanaError:
         advice = None
     return bundle.save(trace, path, advice=advice, overwrite=overwrite)

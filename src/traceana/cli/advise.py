@@ -100,9 +100,9 @@ def advise(
     from traceana.report.pages.advise import advised as page
     from traceana.report.pages.advise import broken_gate
     from traceana.runs import batches_beside
-    from traceana.whatif.program import program
+    from traceana.whatif.program import without_profiler
 
-    trace = program(open_trace(files, reading))
+    trace = without_profiler(open_trace(files, reading))
     with noted(SweepWarning):
         batches = batches_beside(trace.meta.opened)
     figures = Figures(trace, batches)

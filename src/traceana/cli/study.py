@@ -128,6 +128,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     from traceana.study.step_times import batch_study, communicated, ratio_study, scaling_study
     from traceana.study.timed_convolutions import convolution_study
     from traceana.study.trace_tables import traced_study
+    from traceana.whatif.program import without_profiler
 
     def known(run: RecordedRun) -> tuple[Recorded, Manifest | None]:
         model = None if run.layers is None else read_manifest(run.layers)
@@ -160,7 +161,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
                 pass
         if path.exists() and kind_of(path) not in (Kind.RUN, Kind.RUNS):
             # A trace without the folder of a recorded run, such as a published one.
-            trace = open_trace([path], reading)
+            trace = without_profiler(open_trace([path], reading))
             devices = trace.tables.devices["name"].drop_nulls().to_list()
             alone = Recorded(
                 folder=labels([path])[0],
@@ -174,7 +175,8 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
         for one in find_runs([path]):
             if one.complete and one.run.traces:
                 run, model = known(one)
-                traced.append(Traced(run, open_trace([one.folder], reading), model))
+                trace = without_profiler(open_trace([one.folder], reading))
+                traced.append(Traced(run, trace, model))
             else:
                 left_out.append(f"{one.folder}: {one.run.reason or 'no trace'}")
     if name in OF_ALGORITHMS:

@@ -47,7 +47,7 @@ from traceana.trace.taxonomy import PRODUCTS
 from traceana.trace.work import OUTSIDE, SOURCE, labels_of, layer_labels, passes
 from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
 from traceana.vocabulary.option_words import WorkBy
-from traceana.whatif.program import program
+from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
     from traceana.runs.layer_manifest import Manifest
@@ -87,7 +87,7 @@ class Run:
         maps layers of the comparison's first run to layers of this one.
         """
         self.label = label
-        self.trace = with_names_of(program(trace), model)
+        self.trace = with_names_of(without_profiler(trace), model)
         self.model = model
         self.pairs = pairs
         self._batch = batch

@@ -15,7 +15,7 @@ from traceana.report.text import plain
 from traceana.settings import SETTINGS
 from traceana.version import __version__
 
-JSON_SCHEMA_VERSION: Final = 2
+JSON_SCHEMA_VERSION: Final = 3
 """Increased when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
 
 _FORMULA: Final = ("=", "+", "-", "@")

@@ -57,6 +57,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     as_recorded: bool = False
     """Whether all times are to stay as the profiler recorded them."""
     unprofiled_step_ns: float | None = None
+    step_interval_ns: tuple[int, int] | None = None
+    """Of a Trace on the clock of its program: the ends of the interval of its median step."""
     """The step time without the profiler, where the recorded run measured it."""
     steps_run_ahead: bool = False
     """Whether steps were recorded as ended before the device had finished them."""
@@ -93,7 +95,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     the recommendations that its bundle keeps (:mod:`traceana.advise.kept`).
     ``recorded`` is the recording of a Trace whose times are those of the program without its
     profiler; ``on_program_clock`` is that Trace, once it is made
-    (:func:`traceana.whatif.program.program`).
+    (:func:`traceana.whatif.program.without_profiler`).
     """
 
     meta: TraceMeta

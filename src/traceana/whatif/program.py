@@ -25,7 +25,7 @@ from traceana.timeline.waits import of_process, whose
 from traceana.whatif.changed import changed_graph
 from traceana.whatif.profiler import host_factors
 from traceana.whatif.replay import Meetings, replayed_together
-from traceana.whatif.whatif import Model, unprofiled
+from traceana.whatif.whatif import Model, step_interval, unprofiled
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SELECTIONS: Final = ("steps", "ranks", "devices")
 
 
-def program(trace: Trace) -> Trace:
+def without_profiler(trace: Trace) -> Trace:
     """Return ``trace`` on the clock of its program: as it would have run without the profiler.
 
     The durations of device work are the recorded ones. Host events, and all starts, are those of
@@ -45,11 +45,12 @@ def program(trace: Trace) -> Trace:
     if trace.recorded is not None or trace.meta.as_recorded:
         return trace
     if trace.whole is not trace:
-        whole = program(trace.whole)
+        whole = without_profiler(trace.whole)
         if whole is trace.whole:
             return trace
         wanted = {name: trace.meta.properties.get(f"selected_{name}") for name in _SELECTIONS}
-        return msgspec.structs.replace(select(whole, **wanted), recorded=trace)
+        selected = select(whole, **wanted).with_meta(step_interval_ns=None)
+        return msgspec.structs.replace(selected, recorded=trace)
     if trace.on_program_clock is None:
         msgspec.structs.force_setattr(trace, "on_program_clock", _replayed(trace) or trace)
     made = trace.on_program_clock
@@ -62,7 +63,8 @@ def _replayed(trace: Trace) -> Trace | None:
     model = Model.of_marked(trace)
     if model is None or model.cost is None:
         return None
-    if unprofiled(model).median_ns > (1 - LEAST_PROFILER_COST) * model.recorded_ns:
+    base = unprofiled(model)
+    if base.median_ns > (1 - LEAST_PROFILER_COST) * model.recorded_ns:
         return None
     processes, meetings, factors = model.processes, model.meetings, model.unprofiled
     if model.part.numbers is not None:
@@ -79,7 +81,8 @@ def _replayed(trace: Trace) -> Trace | None:
     moved = _Times(trace)
     for graph, faster, (over, duration) in zip(processes, factors, replays, strict=True):
         moved.move(graph, faster, over, duration)
-    return msgspec.structs.replace(moved.trace(), recorded=trace, kept_advice=trace.kept_advice)
+    made = moved.trace().with_meta(step_interval_ns=step_interval(model, base))
+    return msgspec.structs.replace(made, recorded=trace, kept_advice=trace.kept_advice)
 
 
 class _Clock(msgspec.Struct, frozen=True):

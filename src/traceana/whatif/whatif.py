@@ -402,7 +402,7 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     steps = max(len(_step_times(model, None)), 1)
     base, recorded_ns = unprofiled(model), model.recorded_ns
     rows = []
-    paths = [_path_of_scenario(model, category, None, base.replays[0], steps)]
+    paths = [_path_of_scenario(model, category, None, base.replays.central, steps)]
     for bound in scenarios:
         replays = _Replays.of(model, bound)
         path = _path_of_scenario(model, category, bound.scenario.name, replays.central, steps)
@@ -447,31 +447,33 @@ def _scaled(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 class Unprofiled(msgspec.Struct, frozen=True):
-    """The step without the profiler, before any change: its median and mean (ns), and the ends of
-    the median's interval by the profiler's cost. ``replays`` are the step with its central cost,
-    and with the ends of it."""
+    """The step without the profiler, before any change: its median and mean (ns), and the
+    ``replays`` with the profiler's cost."""
 
     median_ns: float
     mean_ns: float
-    low_ns: float
-    high_ns: float
-    replays: list[_Outcome]
+    replays: _Replays
 
 
 def unprofiled(model: Model) -> Unprofiled:
     """Return the step without the profiler; as recorded where its cost is not known."""
     if model.cost is None:
-        recorded, times = _as_recorded(model), _step_times(model, None)
-        median = _median(times)
-        return Unprofiled(median, _mean(_settled_steps(model, times)), median, median, [recorded])
-    no_selections: list[list[Selection]] = [[] for _ in model.processes]
-    replays = [
-        _outcome(model, (), no_selections, 0.5, factor)
-        for factor in (1.0, model.cost.least, model.cost.most)
-    ]
-    medians = [_median(_step_times(model, outcome)) for outcome in replays]
-    mean = _mean(_settled_steps(model, _step_times(model, replays[0])))
-    return Unprofiled(medians[0], mean, min(medians), max(medians), replays)
+        replays = _Replays(_as_recorded(model), [], [])
+    else:
+        no_selections: list[list[Selection]] = [[] for _ in model.processes]
+        replays = _Replays.of(model, BoundScenario(Scenario(name="", changes=()), no_selections))
+    times = _step_times(model, replays.central)
+    return Unprofiled(_median(times), _mean(_settled_steps(model, times)), replays)
+
+
+def step_interval(model: Model, base: Unprofiled) -> tuple[int, int]:
+    """Return the ends of the interval of the median step without the profiler, in ns: by the
+    variation of the steps and from run to run, and by the profiler's cost."""
+    category = labels(model.trace.whole.tables, "category")["category"]
+    steps = max(len(_step_times(model, None)), 1)
+    path = _path_of_scenario(model, category, None, base.replays.central, steps)
+    _, low, high = _predicted(model, base.replays, path, base)
+    return math.floor(low * model.scale), math.ceil(high * model.scale)
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -505,7 +507,7 @@ def _saving(model: Model, replays: _Replays, base: Unprofiled) -> Saving:
     def times(outcome: _Outcome) -> npt.NDArray[np.float64]:
         return _times(_settled_steps(model, _step_times(model, outcome)))
 
-    before, mean_step = times(base.replays[0]), base.mean_ns
+    before, mean_step = times(base.replays.central), base.mean_ns
     saved = before - times(replays.central)
     means = [float((before - times(end)).mean()) for end in (replays.central, *replays.factors)]
     error = 0.0
@@ -514,7 +516,7 @@ def _saving(model: Model, replays: _Replays, base: Unprofiled) -> Saving:
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
     spread = math.hypot(error, _change_error(model, means[0]))
     # The host's time without the profiler is known to some percent, and so is what it costs.
-    for unchanged, changed in zip(base.replays[1:], replays.costs, strict=True):
+    for unchanged, changed in zip(base.replays.costs, replays.costs, strict=True):
         means.append(float((times(unchanged) - times(changed)).mean()))
     bounds = means[0], min(means) - spread, max(means) + spread
     time, low, high = (round(min(max(ns, 0.0), mean_step)) for ns in bounds)

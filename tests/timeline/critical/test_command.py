@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("by", WAYS)
 def test_each_way_adds_up_and_is_documented(file: Path, by: str) -> None:
-    result = run("critical", file, "--by", by, "-f", "json")
+    result = run("critical", file, "--by", by, "-f", "json", "--as-recorded")
     assert result.exit_code == 0, result.output
     whole = json.loads(result.stdout)
     assert whole["meta"]["total_ns"] == 2_000

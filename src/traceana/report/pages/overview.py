@@ -139,16 +139,25 @@ class Overview(msgspec.Struct, frozen=True):
         """The figures of the report's head."""
         found = self.advice.bottleneck
         advice = self.advice
-        return Summary(self.step_time, self.recorded_ns, self.utilization, found, advice.findings)
+        return Summary(
+            self.step_time,
+            self.trace.meta.step_interval_ns,
+            self.recorded_ns,
+            self.utilization,
+            found,
+            advice.findings,
+        )
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The figures of the report's head: ``step_time`` (null without steps), ``recorded_ns`` (the
-    median step as recorded, with the profiler; null where the step time is that), ``utilization``
-    (a fraction of the measured steps' time, else of the capture), ``bottleneck`` (null without
-    device work) and ``recommendations``."""
+    """The figures of the report's head: ``step_time`` (null without steps); ``step_interval_ns``
+    (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
+    the profiler), null where the step time is as recorded; ``utilization`` (a fraction of the
+    measured steps' time, else of the capture); ``bottleneck`` (null without device work) and
+    ``recommendations``."""
 
     step_time: StepTime | None
+    step_interval_ns: tuple[int, int] | None
     recorded_ns: int | None
     utilization: float | None
     bottleneck: Bottleneck | None

@@ -46,7 +46,13 @@ from traceana.report.pages.single_table import (
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.runs import batches_beside
-from traceana.settings import BOTTLENECK_SHARE, FEWEST_STEPS, LEAST_PART, MUCH_UNCLASSIFIED
+from traceana.settings import (
+    BOTTLENECK_SHARE,
+    FEWEST_STEPS,
+    LEAST_PART,
+    MUCH_UNCLASSIFIED,
+    PREDICTION_LEVEL,
+)
 from traceana.table import Column, Columns, Kind, chosen, laid_out
 from traceana.timeline.idle_gaps import selects_steps
 from traceana.timeline.steps import (
@@ -258,7 +264,11 @@ def _step_time(whole: Overview) -> str:
     text = f"{unit.write(found.median_ns)} {unit.unit}"
     if len(walls) > 1:
         least, most = (unit.write(one) for one in (min(walls), max(walls)))
-        text += f" median · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
+        text += " median"
+        if (interval := whole.trace.meta.step_interval_ns) is not None:
+            low, high = map(unit.write, interval)
+            text += f" ({low}\u2013{high}, {numbers.level(PREDICTION_LEVEL)} interval)"
+        text += f" · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
     processes = step_processes(whole.trace)
     text += f" over {processes} processes" if processes > 1 else ""
     if (recorded := whole.recorded_ns) is not None:

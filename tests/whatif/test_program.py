@@ -1,0 +1,169 @@
+"""The clock of the program: a trace without its profiler's cost, and what must not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.opened import opened
+from tests.support.synthetic import Scenario, write_kineto
+from tests.whatif.test_profiler import OPERATORS, STEP_NS, STEPS, host_bound
+from traceana.settings import LEAST_PROFILER_COST
+from traceana.timeline.steps import step_time
+from traceana.trace import Trace
+from traceana.whatif.profiler import profiler_cost
+from traceana.whatif.program import without_profiler
+
+pytestmark = pytest.mark.profiler_cost
+
+GPU: Final = Path(__file__).parents[2] / "fixtures" / "gpu"
+RECORDINGS: Final = (
+    "alexnet_b128_nhwc_tf32", "resnet18_b8", "resnet18_b32_memory", "vgg11_b32", "alexnet_eager",
+)  # fmt: skip
+
+
+def ends(table: pl.DataFrame) -> pl.Series:
+    return table["start"] + table["duration"]
+
+
+@pytest.fixture(scope="module", params=RECORDINGS)
+def both(request: pytest.FixtureRequest) -> tuple[Trace, Trace]:
+    """A recording and its program; equal where the profiler costs nothing."""
+    recorded = opened(GPU / f"{request.param}.json.gz")
+    return recorded, without_profiler(recorded)
+
+
+def test_a_host_that_records_nothing_else_is_faster_by_the_factor(tmp_path: Path) -> None:
+    recorded = traceana.open(host_bound(tmp_path))
+    cost = profiler_cost(recorded)
+    assert cost is not None
+    least = max(cost.factor * STEP_NS, STEP_NS - 1.25 * OPERATORS * (1_600 + 2_500))
+    program = without_profiler(recorded)
+    times = step_time(program)
+    assert times is not None
+    assert times.median_ns == pytest.approx(least, rel=0.02)
+    # Each operator is, and begins, as much earlier.
+    ratio = least / STEP_NS
+    ops = program.tables.ops
+    assert ops["duration"].to_numpy() == pytest.approx(19_000 * ratio, rel=0.05)
+    first_of_last = ops["start"][(STEPS - 1) * OPERATORS]
+    assert first_of_last == pytest.approx((STEPS - 1) * STEP_NS * ratio, rel=0.02)
+
+
+def test_what_the_gpu_limits_stays_as_it_is(tmp_path: Path) -> None:
+    recorded = traceana.open(host_bound(tmp_path, kernel_ns=25_000))
+    assert without_profiler(recorded) is recorded
+
+
+def test_a_trace_opened_as_recorded_stays_as_it_is(tmp_path: Path) -> None:
+    recorded = traceana.open(host_bound(tmp_path), as_recorded=True)
+    assert without_profiler(recorded) is recorded
+    (row,) = recorded.whatif("host x 1").frame.to_dicts()
+    assert row["step_ns"] == row["unprofiled_ns"] == STEP_NS
+    assert recorded.report().summary.recorded_ns is None
+
+
+def test_without_steps_nothing_is_known(tmp_path: Path) -> None:
+    run = Scenario()
+    run.operator("aten::mm", 50, 400)
+    run.launch(at=100, begins=300, duration=1_000)
+    recorded = traceana.open(write_kineto(run, tmp_path / "run.json"))
+    assert without_profiler(recorded) is recorded
+
+
+def test_it_is_made_once_and_is_its_own_program(both: tuple[Trace, Trace]) -> None:
+    recorded, program = both
+    assert without_profiler(recorded) is program
+    assert without_profiler(program) is program
+
+
+def test_the_step_is_the_one_that_the_replay_predicts(both: tuple[Trace, Trace]) -> None:
+    recorded, program = both
+    (row,) = recorded.whatif("host x 1").frame.to_dicts()
+    of_program, of_recording = step_time(program), step_time(recorded)
+    assert of_program is not None
+    assert of_recording is not None
+    assert row["step_ns"] == of_recording.median_ns
+    if program is recorded:
+        assert row["unprofiled_ns"] > (1 - LEAST_PROFILER_COST) * row["step_ns"]
+    else:
+        assert of_program.median_ns == row["unprofiled_ns"] < row["step_ns"]
+
+
+def test_device_work_takes_as_long_in_the_same_order(both: tuple[Trace, Trace]) -> None:
+    recorded, program = (trace.tables.activities.filter(pl.col("kind") != "sync") for trace in both)
+    assert program["duration"].equals(recorded["duration"])
+    unchanged = [name for name in recorded.columns if name != "start"]
+    assert program.select(unchanged).equals(recorded.select(unchanged))
+    for part in program.partition_by("device", "stream"):
+        assert part.sort("start", maintain_order=True)["start"].equals(part["start"].sort())
+    for before, after in zip(
+        recorded.partition_by("device", "stream"),
+        program.partition_by("device", "stream"),
+        strict=True,
+    ):
+        order = np.argsort(before["start"].to_numpy(), kind="stable")
+        starts = after["start"].to_numpy()[order]
+        assert (np.diff(starts) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["ops", "calls", "ranges"])
+def test_the_events_of_a_thread_keep_their_order_and_nesting(
+    both: tuple[Trace, Trace], name: str
+) -> None:
+    recorded, program = (getattr(trace.tables, name) for trace in both)
+    assert (program["duration"] >= 0).all()
+    times = pl.DataFrame(
+        {
+            "thread": recorded["thread"],
+            "start": recorded["start"],
+            "end": ends(recorded),
+            "new_start": program["start"],
+            "new_end": ends(program),
+        }
+    ).drop_nulls("thread")
+    for old, new in (("start", "new_start"), ("end", "new_end")):
+        rises = times.sort("thread", old, new).select(
+            (pl.col(new) - pl.col(new).shift()).over("thread")
+        )
+        assert (rises.to_series().drop_nulls() >= 0).all()
+    if "parent" in program.columns:
+        nested = program.drop_nulls("parent")
+        around = program[nested["parent"]]
+        assert (around["start"] <= nested["start"]).all()
+        assert (ends(around) >= ends(nested)).all()
+
+
+def test_work_begins_after_the_call_that_launches_it(both: tuple[Trace, Trace]) -> None:
+    recorded, program = both
+    launched = recorded.tables.activities.with_row_index("row").drop_nulls("call")
+    of_recording, of_program = (
+        trace.tables.activities["start"].gather(launched["row"])
+        - trace.tables.calls["start"].gather(launched["call"])
+        for trace in (recorded, program)
+    )
+    assert (of_program.filter(of_recording >= 0) >= 0).all()
+
+
+def test_a_selection_has_the_times_of_the_whole(both: tuple[Trace, Trace]) -> None:
+    recorded, program = both
+    numbers = recorded.tables.steps["number"].to_list()[1:3]
+    selected = without_profiler(recorded.select(steps=numbers))
+    assert selected.tables.activities.equals(program.select(steps=numbers).tables.activities)
+    assert selected.tables.steps.equals(program.select(steps=numbers).tables.steps)
+
+
+def test_memory_and_flows_move_with_their_threads() -> None:
+    recorded = opened(GPU / "resnet18_b32_memory.json.gz")
+    program = without_profiler(recorded)
+    assert program is not recorded
+    before, after = (trace.tables.memory.sort("time")["allocated"] for trace in (recorded, program))
+    assert after.equals(before)
+    within = program.tables.memory["time"]
+    last = max(int(ends(program.tables.ops).max()), int(ends(program.tables.activities).max()))  # type: ignore[arg-type]
+    assert within.max() <= last  # type: ignore[operator]
