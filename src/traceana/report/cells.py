@@ -62,12 +62,12 @@ class Cells(msgspec.Struct, frozen=True):
 def cells_of(table: Table) -> list[Cells]:
     """Return the columns of ``table`` as text, with bars after the column that they show."""
     scales = {} if table.layout == "records" else _scales(table)
-    found = []
+    cells = []
     for column in table.columns:
-        found.append(_cells(column, table, scales.get(column.name)))
+        cells.append(_cells(column, table, scales.get(column.name)))
         if column.name == table.bars:
-            found.append(_bars(table.bars_of(column.name)))
-    return found
+            cells.append(_bars(table.bars_of(column.name)))
+    return cells
 
 
 def value_text(kind: Kind, value: Any) -> str:
@@ -93,7 +93,7 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
         if column.kind in DISPLAY_UNITS or column.kind is Kind.INTENSITY:
             shared = column.scale or column.name
             sharing.setdefault((column.kind, shared), []).append(column.name)
-    found = {}
+    scales = {}
     for (kind, shared), columns in sharing.items():
         values = [value for name in columns for value in table.frame[name]]
         total = max(abs(table.totals.get(name, 0)) for name in columns)
@@ -106,8 +106,8 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
             scale = numbers.scale(values, DISPLAY_UNITS[kind], total)
         else:
             scale = numbers.column_scale(values, DISPLAY_UNITS[kind], total)
-        found.update(dict.fromkeys(columns, scale))
-    return found
+        scales.update(dict.fromkeys(columns, scale))
+    return scales
 
 
 def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
@@ -120,7 +120,7 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
     if scale is not None:
         write, write_total = scale.write, scale.write_total
     if column.signed:
-        write, write_total = (partial(_signed, one) for one in (write, write_total))
+        write, write_total = (partial(_signed, writer) for writer in (write, write_total))
     total = table.totals.get(column.name)
     return Cells(
         column.name,

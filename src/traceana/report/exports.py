@@ -184,20 +184,20 @@ def _process(row: dict[str, Any]) -> str:
 
 def _metadata(tracks: pl.DataFrame) -> list[str]:
     """Return the names of processes and threads, in the order in which a viewer shows them."""
-    found = []
+    events = []
     for process, of in tracks.select("process", "of").unique(maintain_order=True).iter_rows():
-        found += [("process_name", process, 0, {"name": of})]
-        found += [("process_sort_index", process, 0, {"sort_index": process})]
+        events += [("process_name", process, 0, {"name": of})]
+        events += [("process_sort_index", process, 0, {"sort_index": process})]
     streams = tracks.filter(pl.col("kind") == "stream").unique("process", maintain_order=True)
     layers = streams.with_columns(pl.lit("layers").alias("thread_name"), pl.col("thread") - 1)
     for process, thread, name in (
         pl.concat([layers, tracks]).select("process", "thread", "thread_name").iter_rows()
     ):
-        found += [("thread_name", process, thread, {"name": name})]
-        found += [("thread_sort_index", process, thread, {"sort_index": thread})]
+        events += [("thread_name", process, thread, {"name": name})]
+        events += [("thread_sort_index", process, thread, {"sort_index": thread})]
     return [
         json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments})
-        for name, process, thread, arguments in found
+        for name, process, thread, arguments in events
     ]
 
 
@@ -386,7 +386,7 @@ def _meta(trace: Trace) -> pl.DataFrame:
     values: dict[str, Any] = msgspec.to_builtins(trace.meta)
     values |= {"traceana": __version__, "schema_version": SCHEMA_VERSION}
     return pl.DataFrame(
-        {"property": list(values), "value": [json.dumps(one) for one in values.values()]}
+        {"property": list(values), "value": [json.dumps(value) for value in values.values()]}
     )
 
 
@@ -398,14 +398,14 @@ def _comment(base: Any, name: str) -> None:
     columns = WORK if name == "work" else {}
     if described is not None:
         columns = {ROW: _ROW_MEANING}
-        columns |= {column: _meaning(one) for column, one in described.columns.items()}
+        columns |= {column: _meaning(declared) for column, declared in described.columns.items()}
     for column, text in columns.items():
         base.execute(f'COMMENT ON COLUMN "{name}"."{column}" IS {_literal(text)}')
 
 
 def _meaning(column: Column) -> str:
     row = column.row_of and f"row of {column.row_of}"
-    return "; ".join(one for one in (column.meaning, column.unit, row) if one)
+    return "; ".join(part for part in (column.meaning, column.unit, row) if part)
 
 
 def _literal(text: str) -> str:

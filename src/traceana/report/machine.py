@@ -68,11 +68,11 @@ def json_object(page: Page) -> dict[str, Any]:
 
 
 def _rows(rows: Rows) -> list[dict[str, Any]]:
-    found = rows.frame.to_dicts()
-    for row, details in zip(found, rows.details, strict=False):
+    records = rows.frame.to_dicts()
+    for row, details in zip(records, rows.details, strict=False):
         for name, value in details.items():
             row[name] = value.to_dicts() if isinstance(value, pl.DataFrame) else value
-    return found
+    return records
 
 
 def _head(command: str, source: Mapping[str, Any] | None = None) -> dict[str, Any]:

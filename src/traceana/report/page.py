@@ -277,5 +277,5 @@ def pictures_of(page: Page) -> list[Illustration]:
 def head_of(page: Page) -> tuple[Block, ...]:
     """Return the title and the facts that ``page`` begins with."""
     first = 1 if page.blocks and isinstance(page.blocks[0], Heading) else 0
-    facts = takewhile(lambda one: isinstance(one, Facts), page.blocks[first:])
+    facts = takewhile(lambda block: isinstance(block, Facts), page.blocks[first:])
     return (*page.blocks[:first], *facts)

@@ -43,8 +43,8 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     rows = frame.filter(kept)
     # Totals other than sums, such as a union of intervals, stay those of all rows.
     totals = {
-        one: int(rows[one].sum()) if int(frame[one].sum()) == total else total
-        for one, total in result.totals.items()
+        column: int(rows[column].sum()) if int(frame[column].sum()) == total else total
+        for column, total in result.totals.items()
     }
     note = f"filter {text}: {rows.height:,} of {frame.height:,} rows"
     return Result(rows, totals, (note, *result.notes), result.columns)
@@ -76,8 +76,8 @@ def _amount(kind: Kind, text: str) -> float:
     if kind is Kind.SHARE:
         units["%"] = 0.01
     if match is None or match["unit"] not in units:
-        known = ", ".join(one for one in units if one)
-        raise UsageError(f"--filter: {text} is not a number{f' with {known}' if known else ''}")
+        allowed = ", ".join(unit for unit in units if unit)
+        raise UsageError(f"--filter: {text} is not a number{f' with {allowed}' if allowed else ''}")
     return float(match["number"].replace(",", "").replace("\u2212", "-")) * units[match["unit"]]
 
 
@@ -87,20 +87,22 @@ def with_columns(page: Page, names: Sequence[str]) -> Page:
 
     Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
     """
-    at = next((at for at, one in enumerate(page.blocks) if isinstance(one, Table)), None)
-    blocks = [replace(one, dropped=()) if isinstance(one, Table) else one for one in page.blocks]
+    at = next((at for at, block in enumerate(page.blocks) if isinstance(block, Table)), None)
+    blocks = [
+        replace(block, dropped=()) if isinstance(block, Table) else block for block in page.blocks
+    ]
     if at is None or tuple(names) == (ALL,):
         return replace(page, blocks=tuple(blocks))
     table = blocks[at]
     assert isinstance(table, Table)
-    by_title = {one.title.lower(): one.name for one in reversed(table.columns)}
+    by_title = {column.title.lower(): column.name for column in reversed(table.columns)}
     wanted = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
     declared = by_name((*page.data.rows.columns, *table.columns))
     bars = table.bars if table.bars in wanted else None
     columns = tuple(declared.get(name) or Column(name) for name in wanted)
     blocks[at] = replace(table, columns=columns, bars=bars)
     rows, data = page.data.rows, page.data
-    known = [name for name in wanted if name in rows.frame.columns]
-    if known and data.whole is None:
-        data = replace(data, rows=replace(rows, frame=rows.frame.select(known)))
+    in_rows = [name for name in wanted if name in rows.frame.columns]
+    if in_rows and data.whole is None:
+        data = replace(data, rows=replace(rows, frame=rows.frame.select(in_rows)))
     return replace(page, blocks=tuple(blocks), data=data)

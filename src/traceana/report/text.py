@@ -170,7 +170,7 @@ def _differing(alike: list[str]) -> dict[str, list[_Span]]:
     """
     words = [[*_WORD.finditer(text[:LONGEST_LINE])] for text in alike]
     rows = sorted(([word[0] for word in row], at) for at, row in enumerate(words))
-    found: list[list[_Span]] = [[(0, min(_HEAD, len(text)))] for text in alike]
+    marked: list[list[_Span]] = [[(0, min(_HEAD, len(text)))] for text in alike]
     groups = [(rows, 0)]
     while groups:
         group, position = groups.pop()
@@ -178,16 +178,16 @@ def _differing(alike: list[str]) -> dict[str, list[_Span]]:
         first, last = group[0][0], group[-1][0]
         while position < min(len(first), len(last)) and first[position] == last[position]:
             position += 1
-        one, other = ("".join(row[position : position + 1]) for row in (first, last))
-        differ = (at for at, pair in enumerate(zip(one, other, strict=False)) if len({*pair}) > 1)
-        alike_start = next(differ, min(len(one), len(other)))
+        left, right = ("".join(row[position : position + 1]) for row in (first, last))
+        differ = (at for at, pair in enumerate(zip(left, right, strict=False)) if len({*pair}) > 1)
+        alike_start = next(differ, min(len(left), len(right)))
         same: dict[str, list[tuple[list[str], int]]] = {}
         for row, at in group:
             if position < len(row):
-                found[at].append(_with_context(words[at], position, alike_start))
+                marked[at].append(_with_context(words[at], position, alike_start))
                 same.setdefault(row[position], []).append((row, at))
         groups += [(part, position + 1) for part in same.values() if len(part) > 1]
-    return {text: _merged(spans) for text, spans in zip(alike, found, strict=True)}
+    return {text: _merged(spans) for text, spans in zip(alike, marked, strict=True)}
 
 
 def _with_context(words: list[re.Match[str]], at: int, alike: int) -> _Span:
@@ -204,13 +204,13 @@ def _with_context(words: list[re.Match[str]], at: int, alike: int) -> _Span:
 
 def _merged(spans: list[_Span]) -> list[_Span]:
     """Return ``spans`` in order, joined where an ellipsis would not be shorter."""
-    found: list[_Span] = []
+    merged: list[_Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and start <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def _length(spans: list[_Span], text: str) -> int:

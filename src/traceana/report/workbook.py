@@ -76,14 +76,14 @@ def _facts(blocks: tuple[Block, ...]) -> Iterator[tuple[str, str]]:
 
 def _free(book: Workbook, name: str) -> str:
     """Return ``name`` as the name of a new sheet: without forbidden characters, not used yet."""
-    cleaned = "".join("_" if one in "[]:*?/\\'" else one for one in plain(name)) or "table"
+    cleaned = "".join("_" if letter in "[]:*?/\\'" else letter for letter in plain(name)) or "table"
     used = {sheet.get_name().lower() for sheet in book.worksheets()}
     number = 1
     while True:
         suffix = f" {number}" if number > 1 else ""
-        found = cleaned[: _LONGEST_NAME - len(suffix)] + suffix
-        if found.lower() not in used:
-            return found
+        title = cleaned[: _LONGEST_NAME - len(suffix)] + suffix
+        if title.lower() not in used:
+            return title
         number += 1
 
 

@@ -74,7 +74,7 @@ def _window(window: Window) -> dict[str, Any]:
     name, named = _coded(events["name"])
     layer, layers = _coded(events["layer"])
     operator, operators = _coded(events["operator"])
-    briefs = display_names.briefs(one for one in named if one)
+    briefs = display_names.briefs(event_name for event_name in named if event_name)
     return {
         "step": window.step,
         "span_ns": window.end_ns - window.start_ns,
@@ -88,15 +88,15 @@ def _window(window: Window) -> dict[str, Any]:
         "launch": (events["start_ns"] - events["launch_ns"]).to_list(),
         "count": [] if not window.merged else events["count"].to_list(),
         "name": name,
-        "names": [short(briefs.get(one, "")) for one in named],
+        "names": [short(briefs.get(event_name, "")) for event_name in named],
         "category": category,
-        "categories": [_event_class(*one.split("/", 1)) for one in categories],
-        "colours": [_event_colour(*one.split("/", 1)) for one in categories],
-        "outlined": [one in _OUTLINED for one in categories],
+        "categories": [_event_class(*key.split("/", 1)) for key in categories],
+        "colours": [_event_colour(*key.split("/", 1)) for key in categories],
+        "outlined": [key in _OUTLINED for key in categories],
         "layer": layer,
-        "layers": [short(one) for one in layers],
+        "layers": [short(path) for path in layers],
         "operator": operator,
-        "operators": [short(one) for one in operators],
+        "operators": [short(text) for text in operators],
     }
 
 

@@ -88,8 +88,8 @@ _TERM: Final = re.compile(rf"\b({'|'.join(_TERMS)})\b")
 def terms(text: str) -> Markup:
     """Return ``text`` with tooltips on the terms in it."""
 
-    def explained(found: re.Match[str]) -> str:
-        return f'<abbr title="{_TERMS[found[1]]}">{found[1]}</abbr>'
+    def explained(match: re.Match[str]) -> str:
+        return f'<abbr title="{_TERMS[match[1]]}">{match[1]}</abbr>'
 
     return Markup(_TERM.sub(explained, str(escape(_shown(text)))))
 
@@ -141,7 +141,8 @@ def grid(table: Table) -> Grid:
     styles = [_style(column, crowded=crowded) for column in columns]
     # A table of many columns has no room for bars that can be seen.
     bars = [] if crowded or table.bars is None else table.bars_of(table.bars)
-    groups = [(title, len([*own])) for title, own in groupby(one.group for one in columns)]
+    titles = [column.group for column in columns]
+    groups = [(title, len([*members])) for title, members in groupby(titles)]
     groups = groups if any(title for title, _ in groups) else []
     return Grid(columns, groups, rows, totals, bars, style, styles)
 

@@ -56,15 +56,15 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     from traceana.timeline.idle import idle as analysis
     from traceana.timeline.idle import idle_time
 
-    found = idle_time(trace)
-    whole = analysis(trace, by, found=found)
-    stepped = found.measured.select(PER_DEVICE).n_unique()
-    of_devices = devices(trace, found=found)
+    gaps = idle_time(trace)
+    whole = analysis(trace, by, found=gaps)
+    stepped = gaps.measured.select(PER_DEVICE).n_unique()
+    of_devices = devices(trace, found=gaps)
     make = partial(_idle, trace, by, of_devices, whole, stepped)
 
     @cache
     def causes() -> pl.DataFrame:
-        return (whole if by == "cause" else analysis(trace, "cause", found=found)).frame
+        return (whole if by == "cause" else analysis(trace, "cause", found=gaps)).frame
 
     def complete(page: Page, _: int | None) -> Page:
         """Add the table of what the causes mean."""
@@ -150,8 +150,8 @@ def _side_by_side(
     summed = rows.group_by("label").agg(pl.col("time_ns").sum())
     times = dict.fromkeys(labels, 0) | dict(summed.iter_rows())
     spread = _Spread.of(times.values())
-    farthest = sorted(labels, key=lambda one: -abs(times[one] - spread.median))[:MOST_COLUMNS]
-    each = [one for one in labels if one in farthest]
+    farthest = sorted(labels, key=lambda device: -abs(times[device] - spread.median))[:MOST_COLUMNS]
+    each = [device for device in labels if device in farthest]
     frame = _pivoted(rows, keys, labels, each)
     if per_step:
         frame = frame.with_columns(pl.col("count") / stepped, pl.col("time_ns") // stepped)
@@ -176,11 +176,11 @@ def _side_by_side(
         ),
         Column("time_ns", Kind.TIME, title="mean" if per_step else _several(devices), scale="idle"),
         *(
-            Column(f"idle {one}", Kind.TIME, title=one, scale="idle", group=group)
-            for one in of_devices
+            Column(f"idle {device}", Kind.TIME, title=device, scale="idle", group=group)
+            for device in of_devices
         ),
     )
-    totals = {f"idle {one}": time for one, time in {**times, **spread._asdict()}.items()}
+    totals = {f"idle {device}": time for device, time in {**times, **spread._asdict()}.items()}
     totals["time_ns"] = sum(times.values()) // (stepped if per_step else 1)
     if not per_step:
         totals["count"] = int(frame["count"].sum())
@@ -204,8 +204,8 @@ class _Spread(NamedTuple):
 
     @classmethod
     def of(cls, times: Iterable[int]) -> _Spread:
-        known = sorted(times)
-        return cls(known[0], round(median(known)), known[-1])
+        ordered = sorted(times)
+        return cls(ordered[0], round(median(ordered)), ordered[-1])
 
 
 def _pivoted(
@@ -219,27 +219,27 @@ def _pivoted(
     frame = per_device.group_by(keys, maintain_order=True).agg(
         pl.col("count", "time_ns").sum(),
         time.alias("times"),
-        *(time.filter(label=one).sum().alias(f"idle {one}") for one in each),
+        *(time.filter(label=device).sum().alias(f"idle {device}") for device in each),
     )
-    found = [_Spread.of([*times, *[0] * (len(labels) - len(times))]) for times in frame["times"]]
-    columns = {f"idle {one}": pl.Int64 for one in _Spread._fields}
-    spread = pl.DataFrame(found, schema=columns, orient="row")
+    spreads = [_Spread.of([*times, *[0] * (len(labels) - len(times))]) for times in frame["times"]]
+    columns = {f"idle {field}": pl.Int64 for field in _Spread._fields}
+    spread = pl.DataFrame(spreads, schema=columns, orient="row")
     return frame.drop("times").hstack(spread)
 
 
 def device_facts(rows: list[Row]) -> tuple[tuple[str, str], ...]:
     """Return the lines of each device of :func:`traceana.analyze.devices.devices`."""
-    found: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     for row in rows[:MOST_DEVICES]:
         few = len(rows) <= FEW_DEVICES
         lines = [_time(row, alone=few)]
         if few:
             lines += [outside_text(row), _launches(row), _overlap(row)]
         filled = [line for line in lines if line]
-        found += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
+        facts += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
     if len(rows) > MOST_DEVICES:
-        found.append(("", f"… {len(rows) - MOST_DEVICES} more devices in the JSON"))
-    return tuple(found)
+        facts.append(("", f"… {len(rows) - MOST_DEVICES} more devices in the JSON"))
+    return tuple(facts)
 
 
 def _name(row: Row) -> str:
@@ -297,7 +297,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
     needs_device(trace, "critical")
     from traceana.timeline import critical as analysis
 
-    found = analysis.critical(trace, by)
+    path = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
         several = step_processes(trace) > 1
@@ -305,8 +305,8 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
             analysis.critical(trace, "segment").frame, _measured(trace), several=several
         )
 
-    make = partial(_critical, trace, by, found.frame)
-    return CommandResult.of(found, make, screenful=30, pictures=pictures)
+    make = partial(_critical, trace, by, path.frame)
+    return CommandResult.of(path, make, screenful=30, pictures=pictures)
 
 
 def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:

@@ -27,14 +27,14 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
     needs_timeline(trace, "memory")
     from traceana.analyze import memory as analysis
 
-    found = analysis.memory(trace, by)
+    result = analysis.memory(trace, by)
 
     def pictures() -> list[Chart]:
-        slices = found if by == "time" else analysis.memory(trace, "time")
+        slices = result if by == "time" else analysis.memory(trace, "time")
         return memory_over_time(slices.frame)
 
     return table_result(
-        *("memory", found, trace),
+        *("memory", result, trace),
         displayed=_with_devices,
         screenful=40 if by == "time" else 30,
         pictures=pictures,

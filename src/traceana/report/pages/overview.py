@@ -54,7 +54,7 @@ class Basis(msgspec.Struct, frozen=True):
         if not self.stepped:
             return shown
         has = shown.frame.columns
-        counts, times = ([one for one in names if one in has] for names in (_COUNTS, _SUMS))
+        counts, times = ([name for name in names if name in has] for names in (_COUNTS, _SUMS))
         frame = shown.frame.with_columns(pl.col(counts) / self.steps, pl.col(times) // self.steps)
         hidden = {name: total // self.steps for name, total in shown.hidden_totals.items()}
         return replace(shown, frame=frame, hidden_totals=hidden)
@@ -131,10 +131,10 @@ class Overview(msgspec.Struct, frozen=True):
     @property
     def summary(self) -> Summary:
         """The figures of the report's head."""
-        found = self.advice.bottleneck
+        bottleneck = self.advice.bottleneck
         advice = self.advice
         return Summary(
-            self.step_time, advice.unprofiled_ns, self.utilization, found, advice.findings
+            self.step_time, advice.unprofiled_ns, self.utilization, bottleneck, advice.findings
         )
 
 

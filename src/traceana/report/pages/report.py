@@ -113,11 +113,11 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     findings = whole.advice.findings[:MOST_FINDINGS]
     sections = {**data.sections, "findings": finding_rows(findings, trace)}
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
-    known = whole.facts
-    form = display_names.recorded_by(known["format"], known["producer"])
-    parts = (whole.model, known["framework"], _devices(known), form)
-    title = display_names.trace_file(known["file"])
-    blocks: list[Block] = [Heading(title, " · ".join(one for one in parts if one)), head]
+    facts = whole.facts
+    form = display_names.recorded_by(facts["format"], facts["producer"])
+    parts = (whole.model, facts["framework"], _devices(facts), form)
+    title = display_names.trace_file(facts["file"])
+    blocks: list[Block] = [Heading(title, " · ".join(part for part in parts if part)), head]
     if whole.breakdown.frame.height:
         blocks += [
             *_phases(trace),
@@ -134,10 +134,10 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     return Page("report", tuple(blocks), replace(data, sections=sections, summary=figures))
 
 
-def _devices(known: Mapping[str, Any]) -> str:
+def _devices(facts: Mapping[str, Any]) -> str:
     """Return the devices with activity: ``2 x NVIDIA H100``."""
     working: dict[str, int] = {}
-    for device in known["devices"]:
+    for device in facts["devices"]:
         if device["activities"] and device["device"] is not None:
             unnamed = "CPU" if device["device"] == CPU_DEVICE else "unknown GPU"
             name = device["name"] or unnamed
@@ -146,12 +146,12 @@ def _devices(known: Mapping[str, Any]) -> str:
 
 
 def _head(whole: Overview) -> Iterator[tuple[str, str]]:
-    known = whole.facts
-    if known["summary"] is not None:
+    facts = whole.facts
+    if facts["summary"] is not None:
         yield from _summary_head(whole)
         return
-    if known["rank"] is not None:
-        yield "Rank", _rank(known)
+    if facts["rank"] is not None:
+        yield "Rank", _rank(facts)
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
@@ -170,12 +170,12 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Bottleneck", _bottleneck(whole)
     if (whole.basis.breakdown.frame["category"] == "collective").any():
         yield from _last_to_arrive(whole)
-    if known["kernels"]:
+    if facts["kernels"]:
         yield "Kernels", _kernel_counts(whole)
-    elif known["cpu_operators"]:
-        label = "CPU operators" if known["operators"] else "CPU ranges"
+    elif facts["cpu_operators"]:
+        label = "CPU operators" if facts["operators"] else "CPU ranges"
         missing = "no GPU activity" if whole.unrecorded is None else "their time on the host"
-        yield label, f"{numbers.count(known['cpu_operators'])} · {missing}"
+        yield label, f"{numbers.count(facts['cpu_operators'])} · {missing}"
     else:
         device_work = whole.breakdown.frame.height
         yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
@@ -185,8 +185,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
 
 def _large(whole: Overview) -> Iterator[tuple[str, str]]:
     """Yield the figures of the headline: step time, utilization, and what limits the run."""
-    if (found := whole.step_time) is not None:
-        time = found.mean_ns if only_sums(whole.trace) else found.median_ns
+    if (step_time := whole.step_time) is not None:
+        time = step_time.mean_ns if only_sums(whole.trace) else step_time.median_ns
         yield "step time", numbers.duration(time)
     if (without := whole.advice.unprofiled_ns) is not None:
         yield "without the profiler: shares are of that", f"about {numbers.duration(without)}"
@@ -198,37 +198,37 @@ def _large(whole: Overview) -> Iterator[tuple[str, str]]:
         yield f"{limit.by}, share of the {of}", numbers.share(limit.share)
 
 
-def _rank(known: Mapping[str, Any]) -> str:
-    if known["world_size"] is None:
-        return str(known["rank"])
-    if known["ranks"]:
-        return f"{known['rank']} of {known['world_size']}"
-    return f"{known['rank']} (1 of {known['world_size']} ranks in the trace)"
+def _rank(facts: Mapping[str, Any]) -> str:
+    if facts["world_size"] is None:
+        return str(facts["rank"])
+    if facts["ranks"]:
+        return f"{facts['rank']} of {facts['world_size']}"
+    return f"{facts['rank']} (1 of {facts['world_size']} ranks in the trace)"
 
 
 def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
     """Yield the facts of a printed summary."""
-    known = whole.facts["summary"]
-    rows = numbers.counted(known["counted_rows"], "row")
-    time = "not printed" if known["time_ns"] is None else numbers.duration(known["time_ns"])
-    if known["plus_minus_ns"]:
-        time += f" ± {numbers.duration(known['plus_minus_ns'])}"
+    summary = whole.facts["summary"]
+    rows = numbers.counted(summary["counted_rows"], "row")
+    time = "not printed" if summary["time_ns"] is None else numbers.duration(summary["time_ns"])
+    if summary["plus_minus_ns"]:
+        time += f" ± {numbers.duration(summary['plus_minus_ns'])}"
     yield "Printed summary", f"no timeline: {rows} with names, calls and times"
-    if known["printed_total_ns"] is not None:
-        time += f" of {numbers.duration(known['printed_total_ns'])} printed total"
+    if summary["printed_total_ns"] is not None:
+        time += f" of {numbers.duration(summary['printed_total_ns'])} printed total"
     yield f"{whole.processor} time", time
     if whole.facts["kernels"]:
         yield "Kernels", _kernel_counts(whole)
-    if known["host_calls"]:
-        called = f"{numbers.count(known['host_calls'])} in {numbers.duration(known['host_ns'])}"
+    if summary["host_calls"]:
+        called = f"{numbers.count(summary['host_calls'])} in {numbers.duration(summary['host_ns'])}"
         yield "Host API calls", called
 
 
 def _steps(whole: Overview) -> str:
-    known = whole.facts
-    if not known["steps"]:
+    facts = whole.facts
+    if not facts["steps"]:
         return "none marked"
-    marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
+    marked = f"{facts['steps']} ({facts['step_numbers']}, {facts['step_marker']})"
     if is_server(whole.trace):
         return marked
     measured = measured_steps(whole.trace)
@@ -239,40 +239,40 @@ def _steps(whole: Overview) -> str:
         return f"{marked}, warm-up step{several} {', '.join(map(str, measured.warm_up))} excluded"
     if measured.cut or only_sums(whole.trace):
         return marked
-    if known["steps"] == 1:
+    if facts["steps"] == 1:
         return f"{marked}, possibly warm-up"
-    if known["steps"] < FEWEST_STEPS:
+    if facts["steps"] < FEWEST_STEPS:
         return f"{marked}, too few to detect warm-up"
     return f"{marked}, no warm-up detected"
 
 
 def _step_time(whole: Overview) -> str:
     """Return the step time, where the GPU ends the steps with the host's time for them."""
-    found = whole.step_time
-    if found is None:
+    step_time = whole.step_time
+    if step_time is None:
         return ""
-    walls = found.each_ns
+    walls = step_time.each_ns
     unit = numbers.scale(walls, numbers.TIME)
-    mean = f"{unit.write(found.mean_ns)} {unit.unit} mean"
+    mean = f"{unit.write(step_time.mean_ns)} {unit.unit} mean"
     if only_sums(whole.trace):
         return mean
-    text = f"{unit.write(found.median_ns)} {unit.unit}"
+    text = f"{unit.write(step_time.median_ns)} {unit.unit}"
     if len(walls) > 1:
-        least, most = (unit.write(one) for one in (min(walls), max(walls)))
-        text += f" median · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
+        least, most = (unit.write(wall) for wall in (min(walls), max(walls)))
+        text += f" median · {unit.write(step_time.mean_ns)} mean · {least}\u2013{most} range"
     processes = step_processes(whole.trace)
     text += f" over {processes} processes" if processes > 1 else ""
     if (without := whole.advice.unprofiled_ns) is not None:
         text += f" · about {numbers.duration(without)} without the profiler: shares are of that"
-    if found.on_gpu and found.host_ns < _HOST_AHEAD * found.median_ns:
-        text += f" (GPU) · queued by the host in {numbers.duration(found.host_ns)}"
+    if step_time.on_gpu and step_time.host_ns < _HOST_AHEAD * step_time.median_ns:
+        text += f" (GPU) · queued by the host in {numbers.duration(step_time.host_ns)}"
     return text
 
 
 def _utilization(whole: Overview) -> str:
     """Return the busy share of the step time, also as recorded; else of the capture."""
     if whole.step_time is not None and whole.utilization is not None:
-        recorded, shown = (numbers.share(one) for one in (whole.utilization, _busy_share(whole)))
+        recorded, shown = (numbers.share(busy) for busy in (whole.utilization, _busy_share(whole)))
         return f"{shown} of step time" + ("" if shown == recorded else f" ({recorded} as recorded)")
     totals = whole.busy.totals
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
@@ -286,10 +286,10 @@ def _utilization(whole: Overview) -> str:
 
 def _busy_share(whole: Overview) -> float:
     """Return the utilization; where the step without the profiler is shown, that of this step."""
-    found = whole.advice.bottleneck
-    if whole.advice.unprofiled_ns is None or found is None:
+    limit = whole.advice.bottleneck
+    if whole.advice.unprofiled_ns is None or limit is None:
         return whole.utilization or 0.0
-    return 1 - found.shares[IDLE]
+    return 1 - limit.shares[IDLE]
 
 
 _LIMITS: Final = {
@@ -326,31 +326,31 @@ _MOSTLY: Final = {
 
 def _bottleneck(whole: Overview) -> str:
     """Return what limits the run, and the time of the devices that shows it, in a sentence."""
-    found = whole.advice.bottleneck
-    if found is None:
+    limit = whole.advice.bottleneck
+    if limit is None:
         missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
         return f"not determined: {missing}"
-    if found.by == NOT_RECORDED:
-        if found.share == 1:
+    if limit.by == NOT_RECORDED:
+        if limit.share == 1:
             return "not determined: no kernels in the recording"
-        lost = numbers.share(found.share)
+        lost = numbers.share(limit.share)
         return f"not determined: not the work of {lost} of the launches in the recording"
     of = "of the step" if whole.basis.stepped else f"of the {window_text(whole.trace)}"
-    bound = found.bound or "not determined"
-    text = f"{bound}: {_LIMITS[found.by]} {numbers.share(found.share)} {of}"
-    if found.cause is not None:
-        cause, share = found.cause
+    bound = limit.bound or "not determined"
+    text = f"{bound}: {_LIMITS[limit.by]} {numbers.share(limit.share)} {of}"
+    if limit.cause is not None:
+        cause, share = limit.cause
         # All of it for one cause is one figure.
-        is_all = numbers.share(share) == numbers.share(found.share)
+        is_all = numbers.share(share) == numbers.share(limit.share)
         part = "" if is_all else f" ({numbers.share(share)})"
-        most = "" if is_all else "mostly " if 2 * share >= found.share else "above all "
+        most = "" if is_all else "mostly " if 2 * share >= limit.share else "above all "
         text += f", {most}{_MOSTLY[cause]}{part}"
-    kernels = found.shares.get(KERNELS, 0.0)
-    if found.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
+    kernels = limit.shares.get(KERNELS, 0.0)
+    if limit.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
         # Of kernels that take more a reader asks why they are not what limits the run.
-        why = ", which overlap cannot shorten" if kernels > found.share else ""
+        why = ", which overlap cannot shorten" if kernels > limit.share else ""
         text += f" · kernels {numbers.share(kernels)}{why}"
-    elif found.by == HOST and found.share < BOTTLENECK_SHARE:
+    elif limit.by == HOST and limit.share < BOTTLENECK_SHARE:
         text += f" · kernels {numbers.share(kernels)}, launched late"
     return text
 
@@ -402,13 +402,13 @@ def _kernel_counts(whole: Overview) -> str:
 
 def _tables(whole: Overview) -> str:
     """Return what the figures of all tables are divided by, and what they leave out."""
-    basis, known = whole.basis, whole.facts
+    basis, facts = whole.basis, whole.facts
     each_ns = basis.breakdown.totals["time_ns"] // basis.steps
     work = f"{numbers.duration(each_ns)} {whole.processor} time"
     if not basis.stepped:
         devices = whole.busy.frame.height
         of = f" of {devices} devices" if devices > 1 else ""
-        why = "no steps marked" if not known["steps"] else "no work in the measured steps"
+        why = "no steps marked" if not facts["steps"] else "no work in the measured steps"
         return f"sums over the {window_text(whole.trace)}{of}: {why} · share: % of {work}"
     steps = numbers.counted(basis.trace.tables.steps["number"].n_unique(), "step")
     processes = step_processes(basis.trace)
@@ -449,7 +449,7 @@ def _classes(whole: Overview) -> Table:
     lines = condensed(basis.breakdown.frame)
     passes = _passes(basis.trace)
     frame = pl.DataFrame(
-        [(_class_name(one, passes), one.calls, one.time_ns, one.share) for one in lines],
+        [(_class_name(line, passes), line.calls, line.time_ns, line.share) for line in lines],
         schema={
             "class": pl.String,
             "calls": pl.Int64,
@@ -478,7 +478,9 @@ def _passes(trace: Trace) -> Mapping[str, str]:
         .agg(pl.col("kernel_direction").cast(pl.String).unique())
     )
     return {
-        algorithm: " + ".join(name for one, name in _CUDNN_PASS.items() if one in directions)
+        algorithm: " + ".join(
+            name for direction, name in _CUDNN_PASS.items() if direction in directions
+        )
         for algorithm, directions in by_part.iter_rows()
     }
 
@@ -527,9 +529,9 @@ def _kernels(basis: Basis) -> list[Block]:
 
 def _phases(trace: Trace) -> list[Block]:
     """Return the iterations of a server by phase; empty where the steps are none."""
-    if not (found := by_phase(trace)):
+    if not (results := by_phase(trace)):
         return []
-    phases = found["phases"]
+    phases = results["phases"]
     columns = with_values(phases.frame, phases.columns)
     return [Table(phases.frame, columns, dropped=ranked(columns), layout="compact")]
 
@@ -546,26 +548,26 @@ def _findings(whole: Overview) -> list[Block]:
     if whole.facts["summary"] is not None:
         return []
     every = whole.advice.findings
-    found = every[:MOST_FINDINGS]
-    there = f"all {len(every)}" if len(every) > len(found) else "evidence"
+    shown = every[:MOST_FINDINGS]
+    there = f"all {len(every)}" if len(every) > len(shown) else "evidence"
     title = Heading(
-        f"Recommendations, by {_saving(whole, found)}",
-        f"(traceana advise: {there})" if found else "",
+        f"Recommendations, by {_saving(whole, shown)}",
+        f"(traceana advise: {there})" if shown else "",
     )
-    if not found:
+    if not shown:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
-    items = (replace(one, section=one.anchor, anchor="") for one in findings_of(found))
+    items = (replace(finding, section=finding.anchor, anchor="") for finding in findings_of(shown))
     why = _why_first(whole.advice)
     return [title, Findings(tuple(items), brief=True), *([Facts((("", why),))] if why else [])]
 
 
 def _why_first(advice: Advice) -> str:
     """Return why the first recommendation is first, if it is not about the bottleneck."""
-    limits, found = advice.bottleneck, advice.findings
-    if limits is None or limits.bound is None or not found[0].saving_ns:
+    limits, findings = advice.bottleneck, advice.findings
+    if limits is None or limits.bound is None or not findings[0].saving_ns:
         return ""
-    about = [at for at, one in enumerate(found, 1) if limits.shortened_by(one.rule.id)]
+    about = [at for at, finding in enumerate(findings, 1) if limits.shortened_by(finding.rule.id)]
     if not about:
         return f"no recommendation is about the bottleneck, {limits.by}"
     if about[0] == 1:
@@ -573,17 +575,17 @@ def _why_first(advice: Advice) -> str:
     return f"finding {about[0]} is about the bottleneck; finding 1 saves more"
 
 
-def _saving(whole: Overview, found: Sequence[Finding]) -> str:
+def _saving(whole: Overview, findings: Sequence[Finding]) -> str:
     """Return what the savings of ``found`` are per, and how they were obtained."""
     units = ["step"] * whole.basis.stepped + ["device"] * (whole.busy.frame.height > 1)
     per = f" per {' and '.join(units)}" if units else ""
-    if not any(one.simulation for one in found):
+    if not any(finding.simulation for finding in findings):
         return f"estimated saving{per}"
     return f"simulated saving{per} (≈ estimated, ≤ at most)"
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:
-    known = whole.facts
+    facts = whole.facts
     rows = [("", note) for note in whole.breakdown.notes if note not in whole.steps.notes]
     if whole.breakdown.frame.height:
         shown = numbers.share(whole.unclassified)
@@ -593,15 +595,15 @@ def _notes(whole: Overview) -> Iterator[Notes]:
     if rows:
         yield Notes(tuple(rows))
     warnings = []
-    problems = [entry for entry in known["ledger"] if entry["severity"] == "problem"]
+    problems = [entry for entry in facts["ledger"] if entry["severity"] == "problem"]
     if problems:
         counts: dict[str, int] = {}
         times: dict[str, int] = {}
-        for one in problems:
-            reason = one["reason"]
-            counts[reason] = counts.get(reason, 0) + one["count"]
-            if one["table"] == "activities" and one["kept"]:
-                times[reason] = times.get(reason, 0) + (one["time_ns"] or 0)
+        for problem in problems:
+            reason = problem["reason"]
+            counts[reason] = counts.get(reason, 0) + problem["count"]
+            if problem["table"] == "activities" and problem["kept"]:
+                times[reason] = times.get(reason, 0) + (problem["time_ns"] or 0)
         # The ledger is of the whole file: a share of selected steps would be wrong.
         of_ns = 0 if selects_steps(whole.trace) else whole.breakdown.totals["time_ns"]
         listed = "; ".join(
@@ -610,12 +612,12 @@ def _notes(whole: Overview) -> Iterator[Notes]:
             for reason, n in counts.items()
         )
         warnings.append(("Integrity problems", f"{listed} (traceana info)"))
-    if known["truncated"]:
+    if facts["truncated"]:
         read = "size unknown"
-        if known["bytes_read"] is not None and known["bytes_total"]:
-            share = numbers.share(known["bytes_read"] / known["bytes_total"])
-            read = f"{share} of {numbers.size(known['bytes_total'])} read"
-            if known["bytes_read"] == known["bytes_total"]:
+        if facts["bytes_read"] is not None and facts["bytes_total"]:
+            share = numbers.share(facts["bytes_read"] / facts["bytes_total"])
+            read = f"{share} of {numbers.size(facts['bytes_total'])} read"
+            if facts["bytes_read"] == facts["bytes_total"]:
                 read = "ends early, later events are missing"
         warnings.append(("Truncated file", read))
     if warnings:

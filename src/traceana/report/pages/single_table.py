@@ -34,7 +34,7 @@ _NONE: Final = {
 
 def table_result(
     command: str,
-    found: Result,
+    result: Result,
     trace: Trace | None = None,
     *,
     dropped: tuple[str, ...] = (),
@@ -67,7 +67,7 @@ def table_result(
         source = {} if trace is None else source_of(trace)
         return Page(command, blocks, data_of(shown, source, sections()))
 
-    return CommandResult.of(found, page, screenful=screenful, pictures=pictures)
+    return CommandResult.of(result, page, screenful=screenful, pictures=pictures)
 
 
 def table_of(
@@ -139,7 +139,7 @@ def _sums(trace: Trace, table: Table) -> Facts:
         if trace.tables.steps.height and trace.tables.activities.select(outside.any()).item():
             counts[-1] += " and work outside them"
         text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
-    if any(one.name == one.title == "share" for one in table.columns):
+    if any(column.name == column.title == "share" for column in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
         text += f" · share: of {of}"
     return Facts((("Table", text),))
@@ -167,10 +167,10 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
 def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
     """Return ``collectives`` with the class of the kernel where it has another name."""
     called = [
-        f"{display_names.part(one)} ({display_names.part(part)})"
-        if one and part not in (None, "unknown", one)
-        else one and display_names.part(one)
-        for one, part in zip(collectives, parts, strict=True)
+        f"{display_names.part(collective)} ({display_names.part(part)})"
+        if collective and part not in (None, "unknown", collective)
+        else collective and display_names.part(collective)
+        for collective, part in zip(collectives, parts, strict=True)
     ]
     return pl.Series("collective", called, pl.String)
 
@@ -180,8 +180,8 @@ def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:
 
     A column that is unknown in every row is then left out.
     """
-    known = [name for name in _UNKNOWN if name in frame.columns]
-    return frame.with_columns(pl.col(known).replace("unknown", None))
+    names = [name for name in _UNKNOWN if name in frame.columns]
+    return frame.with_columns(pl.col(names).replace("unknown", None))
 
 
 def without_zeros(
@@ -257,8 +257,8 @@ def data_of(
         shown.frame.height + shown.hidden,
         shown.notes,
         {
-            name: Rows(found.frame, columns=found.columns)
-            for name, found in (sections or {}).items()
+            name: Rows(result.frame, columns=result.columns)
+            for name, result in (sections or {}).items()
         },
     )
 
