@@ -261,7 +261,7 @@ def _answer(result: CommandResult, rows: int, sort: str | None = None) -> str:
 
 
 def limited(answer: dict[str, Any], rows: int) -> str:
-    """Return ``found`` as JSON of at most :data:`MOST_BYTES` bytes.
+    """Return ``answer`` as JSON of at most :data:`MOST_BYTES` bytes.
 
     Lists have at most ``rows`` items, fewer where all are too long; long texts end with ``…``.
     ``cut`` has what was left out: the rows shown and all rows of a list, by its path.
@@ -313,7 +313,7 @@ def _like(name: str, names: Collection[str]) -> str:
 
 
 def _apart(trace: Trace) -> Trace:
-    """Return ``trace`` without the run that it is of, whose sweep may be out of the folder."""
+    """Return ``trace`` without its recorded run: the sweep beside it may be outside the folder."""
     return trace.with_meta(
         opened=tuple(path for path in trace.meta.opened if not is_run(Path(path)))
     )

@@ -121,7 +121,7 @@ def main() -> None:
     if name and not is_command and not completes and Path(name[0]).exists():
         streams.message(f"{name[0]} is not a command: did you mean traceana report {name[0]}?")
         sys.exit(ExitCode.USAGE)
-    if name != ["record"]:  # whose environment is that of the user's script
+    if name != ["record"]:  # runs the user's script in its environment
         few = choose_threads(words)
         if few and name not in _OF_SEVERAL_PROCESSES:
             stay_on_one()

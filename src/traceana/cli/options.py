@@ -3,7 +3,7 @@
 A command takes a group as one parameter (see ``command``).
 
 Values that the shell completes: rules, figures, classes, and layers of the manifest. A trace is not
-opened for them; its layers are those of the manifest beside it.
+opened for them; its layers are read from the manifest beside it.
 """
 
 from __future__ import annotations

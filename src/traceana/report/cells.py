@@ -34,7 +34,7 @@ DISPLAY_UNITS: Final[dict[Kind, numbers.Units]] = {
 
 
 _RATES: Final = (Kind.RATE, Kind.FLOP_RATE)
-"""Kinds whose unit is that of the largest value, so that the tables of a run have the same."""
+"""Kinds with the unit of the largest value: all tables of a run then have the same unit."""
 
 
 class Cells(msgspec.Struct, frozen=True):
@@ -66,7 +66,8 @@ def cells_of(table: Table) -> list[Cells]:
     for column in table.columns:
         cells.append(_cells(column, table, scales.get(column.name)))
         if column.name == table.bars:
-            cells.append(_bars(table.bars_of(column.name)))
+            bars = [_bar(share) for share in table.bars_of(column.name)]
+            cells.append(Cells(BAR, "", "", Kind.TEXT, bars))
     return cells
 
 
@@ -121,20 +122,20 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
         write, write_total = scale.write, scale.write_total
     if column.signed:
         write, write_total = (partial(_signed, writer) for writer in (write, write_total))
+    if kind is Kind.KERNEL:
+        cells = texts(kind, values)
+    else:
+        cells = ["" if value is None else write(value) for value in values]
     total = table.totals.get(column.name)
     return Cells(
         column.name,
         column.title,
         "" if scale is None else scale.unit,
         kind,
-        texts(kind, values) if kind is Kind.KERNEL else _written(values, write),
+        cells,
         "" if total is None else write_total(total),
         column.group,
     )
-
-
-def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
-    return ["" if value is None else write(value) for value in values]
 
 
 def _signed(write: Callable[[Any], str], value: Any) -> str:
@@ -143,10 +144,6 @@ def _signed(write: Callable[[Any], str], value: Any) -> str:
     if text.endswith("%") and text.startswith(("<", ">")):
         return "≈ 0"
     return numbers.with_sign(text, value)
-
-
-def _bars(lengths: list[float]) -> Cells:
-    return Cells(BAR, "", "", Kind.TEXT, [_bar(length) for length in lengths])
 
 
 def _bar(share: float) -> str:

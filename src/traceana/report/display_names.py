@@ -130,7 +130,7 @@ _NOISE: Final = (
 _LAMBDA: Final = re.compile(
     r"[\[{]lambda ?\([^()]*\)(?: ?\(instance (\d+)\)\]|#(\d+)\}(?: const)?)"
 )
-"""A lambda as NVIDIA's demangler writes it, or as that of GCC and LLVM does."""
+"""A lambda as the demanglers of NVIDIA, or of GCC and LLVM, write it."""
 _CALLED: Final = re.compile(r"::operator ?\(\)\(\)(?: const)?")
 _IMPLEMENTATION: Final = re.compile(r"(?:void )?gpu_kernel_impl(?:_nocast)?<")
 _NUMBERED: Final = re.compile(r" ?::lambda#\d+")
@@ -179,7 +179,7 @@ def part(name: str) -> str:
 def trace_file(path: str) -> str:
     """Return the name of a trace for a title, after its folder where it is just ``trace``.
 
-    So are those of all recorded runs, and most that are exported by hand.
+    All recorded runs have a trace of this name, and most that are exported by hand.
     """
     file = PurePath(path)
     general = file.name.partition(".")[0] == "trace"

@@ -33,7 +33,7 @@ PERFETTO: Final = ".perfetto.json"
 SPEEDSCOPE: Final = ".speedscope.json"
 DUCKDB: Final = ".duckdb"
 _AT_ONCE: Final = 50_000
-"""Events whose text is in memory at a time."""
+"""Events that are written to text at a time."""
 _GZIP: Final = 31
 """The window bits of zlib with gzip's header, which then has no time."""
 
@@ -54,7 +54,7 @@ def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = Fals
 
 
 def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
-    """Return what makes the content of a file called ``name``, whose ending is the format.
+    """Return the function that yields the content of ``name``; the ending is the format.
 
     Raises :class:`~traceana.errors.CannotWriteError` on another ending, and
     :class:`~traceana.errors.MissingDependencyError` without duckdb for its ending.
@@ -202,7 +202,7 @@ def _metadata(tracks: pl.DataFrame) -> list[str]:
 
 
 def _layers(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the layers whose work runs on each device, each until the next one's work starts."""
+    """Return the running layer of each device, until work of the next layer starts."""
     work = events.filter(pl.col("kind") == "stream").sort("process", "start_ns")
     layer = pl.col("layer").fill_null("(no layer)")
     changed = (layer != layer.shift()) | (pl.col("process") != pl.col("process").shift())
@@ -364,7 +364,10 @@ def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
     yield "work", _work(trace)
     yield "idle_gaps", idle(trace, by="gap").frame
     yield "critical_path", critical(trace, by="segment").frame
-    yield "meta", _meta(trace)
+    values: dict[str, Any] = msgspec.to_builtins(trace.meta)
+    values |= {"traceana": __version__, "schema_version": SCHEMA_VERSION}
+    texts = [json.dumps(value) for value in values.values()]
+    yield "meta", pl.DataFrame({"property": list(values), "value": texts})
 
 
 def _work(trace: Trace) -> pl.DataFrame:
@@ -379,14 +382,6 @@ def _work(trace: Trace) -> pl.DataFrame:
         )
         .filter(pl.col("kind") != "sync")
         .select(*WORK)
-    )
-
-
-def _meta(trace: Trace) -> pl.DataFrame:
-    values: dict[str, Any] = msgspec.to_builtins(trace.meta)
-    values |= {"traceana": __version__, "schema_version": SCHEMA_VERSION}
-    return pl.DataFrame(
-        {"property": list(values), "value": [json.dumps(value) for value in values.values()]}
     )
 
 

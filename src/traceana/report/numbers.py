@@ -71,7 +71,7 @@ def scale(values: Iterable[float | None], units: Units, total: float = 0) -> Sca
 
 
 def column_scale(cells: Iterable[float | None], units: Units, total: float = 0) -> Scale:
-    """Return the scale of a column of amounts: that of its largest value, or the next smaller unit.
+    """Return the scale of a column of amounts, by its largest value or the next smaller unit.
 
     The smaller unit needs fewer zeros where most ``cells`` are below a tenth of the larger one, or
     are below it while the largest value is just above. It has the same resolution, and is used

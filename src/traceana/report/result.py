@@ -60,10 +60,10 @@ class CommandResult(Result, frozen=True, kw_only=True):
         summary: Any = None,
         filterable: bool = True,
     ) -> CommandResult:
-        """Return ``found`` with its page.
+        """Return ``result`` with its page.
 
-        HTML and workbooks also have the ``pictures``, or what ``complete`` adds to the page, whose
-        tables have at most the given number of rows.
+        HTML and workbooks also have the ``pictures``, or the page that ``complete`` returns, with
+        at most the given number of rows in each table.
         """
         return cls(
             result._frame, result.totals, result.notes, result.columns,

@@ -221,7 +221,11 @@ def _table(table: Table, width: int) -> list[Any]:
     elif columns and columns[0].cells:
         ruled = table.layout == "ruled"
         if not ruled:
-            columns = [_with_unit(column) for column in columns]
+            titles = [f"{column.title} {column.unit}".rstrip() for column in columns]
+            columns = [
+                replace(column, title=title, unit="")
+                for column, title in zip(columns, titles, strict=True)
+            ]
         else:
             columns = [replace(column, title=_two_lines_of(column)) for column in columns]
             if table.totals and not columns[0].total:
@@ -254,10 +258,6 @@ def _hidden_columns(titles: Sequence[str], width: int) -> Text:
     text = f"… {numbers.counted(len(titles), 'column')} hidden (--columns all)"
     named = f"{text[:-1]}: {', '.join(titles)})"
     return Text(named if cell_len(named) <= width else text, style="dim")
-
-
-def _with_unit(column: Cells) -> Cells:
-    return replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
 
 
 def _records(columns: Sequence[Cells], width: int) -> list[Any]:
@@ -451,7 +451,7 @@ def _widths(columns: Sequence[Cells], width: int) -> list[int]:
     used_width = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
     left = width - used_width
     # The narrowest column comes first, so that the others get the width that it does not need. The
-    # width beyond the comfortable width of each column is shared among those that need more.
+    # width beyond the comfortable width of each column is shared among columns that need more.
     comfortable = {number: min(widths[number], _comfortable(columns[number])) for number in long}
     spare = max(left - sum(comfortable.values()), 0)
     if spare:

@@ -48,7 +48,7 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def terminal_width(text: str) -> int:
-    """Return the terminal cells of ``text``, of one longer than any line those of a line."""
+    """Return the terminal cells of ``text``, at most of its first :data:`LONGEST_LINE` letters."""
     return cell_len(text[:LONGEST_LINE])
 
 
@@ -164,9 +164,9 @@ def _differences(alike: list[str], width: int) -> dict[str, str]:
 
 
 def _differing(alike: list[str]) -> dict[str, list[_Span]]:
-    """Return of each text its start and the words at which it first differs from others.
+    """Return the spans of each text: its start, and the words at which it differs from others.
 
-    From such a word on, it is compared with those alone that have the same word there.
+    After such a word, a text is compared only with the texts that have the same word there.
     """
     words = [[*_WORD.finditer(text[:LONGEST_LINE])] for text in alike]
     rows = sorted(([word[0] for word in row], at) for at, row in enumerate(words))
@@ -191,8 +191,11 @@ def _differing(alike: list[str]) -> dict[str, list[_Span]]:
 
 
 def _with_context(words: list[re.Match[str]], at: int, alike: int) -> _Span:
-    """Return the span of a word: without the start, ``alike`` in all, of a long one, with what is
-    before a short one (``lambda#7``, not ``7``)."""
+    """Return the span of a word.
+
+    A long word is shown without its start, the letters ``alike`` in all texts; a short word with
+    the words before it (``lambda#7``, not ``7``).
+    """
     end, start = words[at].end(), words[at].start()
     if alike > _HEAD:
         return start + alike, end
@@ -253,7 +256,7 @@ def _composed(text: str, spans: list[_Span], width: int) -> str:
 
 
 def _numbered(texts: Sequence[str], shown: dict[str, str], width: int) -> list[str]:
-    """Return what is ``shown`` of ``texts``, with numbers where that is the same."""
+    """Return the ``shown`` form of ``texts``, numbered where two would be the same."""
     for alike in _alike(shown):
         _number(alike, width, shown)
     return [shown[text] for text in texts]

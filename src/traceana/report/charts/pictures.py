@@ -35,6 +35,9 @@ def _icicle(block: Icicle) -> dict[str, Any]:
     categories = frame["category"].fill_null("other").cast(pl.String)
     distinct = categories.unique(maintain_order=True).to_list()
     code = {name: at for at, name in enumerate(distinct)}
+    means = frame
+    if block.steps > 1:
+        means = frame.with_columns(pl.col("time_ns", "calls") / block.steps)
     return {
         "kind": "icicle",
         "parent": [-1 if row is None else row for row in frame["parent"]],
@@ -47,13 +50,8 @@ def _icicle(block: Icicle) -> dict[str, Any]:
             name if block.colours else display_names.category(name) for name in distinct
         ],
         "colours": [block.colours.get(name) or class_colour(name) for name in distinct],
-        "tips": tips(_per_step(frame, block.steps), ["path"], block.shown),
+        "tips": tips(means, ["path"], block.shown),
     }
-
-
-def _per_step(frame: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """Return ``frame`` with times and calls as means of ``steps`` steps."""
-    return frame if steps == 1 else frame.with_columns(pl.col("time_ns", "calls") / steps)
 
 
 @picture.register

@@ -37,11 +37,11 @@ _NARROW: Final = 800
 """Pixels of a picture below which the names on its vertical axis are short."""
 _LONGEST_LEGEND: Final = 48
 _TITLE_LINE: Final = 34
-"""Letters in a line of the title of a horizontal axis of unknown width: those of a phone."""
+"""Letters in a line of the title of a horizontal axis of unknown width, as on a phone."""
 _MANY: Final = 24
 
 _FEWEST_TICKS: Final = 3
-"""Of a logarithmic axis, before numbers between the powers of ten get ticks."""
+"""With fewer powers of ten, a logarithmic axis has ticks between them."""
 
 _HEIGHT: Final = 300
 _AROUND: Final = 40
@@ -58,7 +58,7 @@ _CROSS_LINE: Final = 13
 
 _NAME: Final = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2}
 _HALO: Final = {**_NAME, "aria": False, "stroke": {"expr": "paper"}, "strokeWidth": 4}
-"""Around the letters of a text: lines end beside them."""
+"""The background around the letters of a text, which interrupts lines."""
 _MARKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "point": {"type": "point", "filled": True, "opacity": 0.8, "size": 60, "color": PALETTE[0]},
     "line": {
@@ -86,7 +86,7 @@ class Colours(NamedTuple):
 
 
 PAGE: Final = Colours(*(f"var(--{name})" for name in Colours._fields))
-"""Those of the style sheet, dark where the reader prefers it."""
+"""Colours of the style sheet, dark where the reader prefers it."""
 
 
 def config(colours: Colours) -> dict[str, Any]:
@@ -430,7 +430,7 @@ def _rows(
         columns["text"] = [short(text) for text in frame[marks.label]]
     elif marks.shape not in _WITHOUT_TIPS:
         at = {name: axis for name, axis in ((marks.x, chart.x), (marks.y, chart.y)) if name}
-        # Names on an axis without a title are those of the mark.
+        # Names on an axis without a title identify the mark.
         named = [*(name for name in at if not at[name].title), marks.colour]
         labels = [marks.label] if marks.label else dict.fromkeys(filter(None, named))
         values = [

@@ -118,7 +118,7 @@ class _Later:
 
 
 def _heading(blocks: list[Block], page: Page) -> Heading:
-    """Remove the first heading from ``blocks`` and return it, or that of the command and file."""
+    """Remove the first heading from ``blocks`` and return it; else name command and file."""
     if blocks and isinstance(blocks[0], Heading):
         first = blocks.pop(0)
         assert isinstance(first, Heading)
@@ -135,15 +135,12 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts)
+    hashes = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 VEGA: Final = "Vega, Vega-Lite, Vega-Embed"

@@ -88,7 +88,7 @@ def advise(
 
 
 def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> CommandResult:
-    """Return the findings of ``advice`` on ``trace``, or that of ``rule`` with its evidence."""
+    """Return the findings of ``advice`` on ``trace``, or the finding of ``rule`` with evidence."""
 
     if rule is not None:
         every = (*advice.findings, *advice.small)
@@ -155,7 +155,7 @@ def findings_of(
     folded: str = "",
     rows: int | None = EVIDENCE_ROWS,
 ) -> tuple[Finding, ...]:
-    """Return the blocks of ``found``; their evidence has at most ``rows`` rows."""
+    """Return ``findings`` as blocks; their evidence has at most ``rows`` rows."""
     return tuple(
         Finding(
             finding.rule.title,
@@ -263,7 +263,7 @@ _MUCH_MORE: Final = 1.5
 
 
 def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
-    """Return how the saving was obtained; of a simulated one the rule's own estimate too."""
+    """Return how the saving was obtained: the estimate, and the simulation if there is one."""
     simulation, estimate = finding.simulation, finding.rule.estimate
     if simulation is None:
         return (("estimate", estimate),)
@@ -291,9 +291,9 @@ def broken_gate(gate: Broken) -> str:
 
 
 def _how_to(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Yield frameworks and changes, those that fit the trace."""
-    every = zip(FRAMEWORKS.values(), _changes(rule), strict=True)
-    yield from (change for change in every if change[1])
+    """Yield each framework with its change, unless the rule has none for it."""
+    changes = zip(FRAMEWORKS.values(), _changes(rule), strict=True)
+    yield from ((framework, change) for framework, change in changes if change)
 
 
 def _changes(rule: Rule) -> tuple[str, ...]:

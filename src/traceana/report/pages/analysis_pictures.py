@@ -25,9 +25,9 @@ _MOST_POINTS: Final = 2_000
 _MOST_STEPS: Final = 200
 """Bars of steps."""
 _LEAST_SHARE: Final = 0.001
-"""Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
+"""Share of the time of all rows: a point below it would only stretch the axes."""
 _LEAST_INTENSITY: Final = 0.01
-"""FLOP/B: a point below it computes next to nothing, and would stretch the axes as well."""
+"""FLOP/B: a point below it computes next to nothing and would only stretch the axes."""
 
 
 _WALL: Final = "wall time"
@@ -42,9 +42,9 @@ _WORK: Final = {
 def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
     """Return the time of each step: its kernels, exposed collectives and copies, and idle time.
 
-    ``steps`` are those of ``report``, ``parts`` of
-    :func:`traceana.analyze.devices.step_parts`, of several devices means; ``ranks`` has the
-    ``rank`` of each ``process`` that is of one rank.
+    ``steps`` come from ``report``, ``parts`` from :func:`traceana.analyze.devices.step_parts`;
+    several devices are shown as their mean. ``ranks`` has the ``rank`` of each ``process`` with
+    exactly one.
     """
     named = _named_steps(steps, ranks).head(_MOST_STEPS)
     # Of steps without recorded work on a device, the wall time is known.
@@ -60,7 +60,7 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
     idle = {cause: f"idle: {display_names.part(cause)}" for cause in CAUSES}
     drawn = parts.join(named, left_on="step", right_on="row")
-    # Where the name is that of several processes, a step is a mean, as of several devices.
+    # Where several processes share a name, a step is a mean, as with several devices.
     devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
     frame = (
         drawn.group_by("name", "part")
@@ -164,7 +164,7 @@ _LOOKED_UP: Final = (
     Column("of_peak", Kind.SHARE),
     Column("bound", Kind.TEXT),
 )
-"""What a reader can look up at a point of a roofline."""
+"""Columns in the tooltip of a point of a roofline."""
 
 
 def roofline_chart(
@@ -173,8 +173,8 @@ def roofline_chart(
     """Return arithmetic intensity and FLOP/s of ``rows`` below the ceilings of ``peaks``.
 
     ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``flops``, ``time_ns`` and
-    ``category``; ``by`` is what a row is of. Below the chart are the ``notes``, and the number of
-    the rows that are not in it, with their part of time and FLOPs. Empty without a known rate.
+    ``category``; ``by`` names the items of the rows. Below the chart are the ``notes``, and the
+    number of rows left out, with their share of time and FLOPs. Empty without a known rate.
     """
     explained = _with_reasons(rows)
     plotted = explained.filter(pl.col("why").is_null())
@@ -282,7 +282,7 @@ def _ceilings(peaks: Peaks | None, low: float, high: float) -> tuple[list[Marks]
 def dashed_lines(
     frame: pl.DataFrame, x: str, y: str, name: str, line: str = ""
 ) -> tuple[Marks, Marks]:
-    """Return the dashed lines of ``frame``, and the names of those that end in one point, there.
+    """Return the dashed lines of ``frame``, and their names, joined where lines end in one point.
 
     Lines are told apart by the column ``line``, by default by their ``name``.
     """
@@ -305,7 +305,7 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
     points = sized.with_columns(
         kind=pl.concat_str("direction", memory, separator=" ", ignore_nulls=True)
     )
-    # Beyond the copies on both sides: those of one size have a line, too.
+    # The lines reach beyond the copies, so that copies of a single size have a line too.
     ends = sized.select(pl.concat_list(pl.col("size").min() / 2, pl.col("size").max() * 2.0))
     links = (
         sized.select(pl.format("peak of {}", "link"), "peak_bytes_per_s")

@@ -133,8 +133,8 @@ def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:
 def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> list[Chart]:
     """Return the time on the critical path by kernel, operator or call (``--by segment``).
 
-    It is the mean over ``steps`` measured steps, of ``several`` processes or one, or without steps
-    that of the capture.
+    It is the mean over ``steps`` measured steps of one or ``several`` processes; without steps, the
+    time in the capture.
 
     Device work is named by its kernel or copy, the host by its operator or annotation, launches and
     waits by the operator that they belong to.

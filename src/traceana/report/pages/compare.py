@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ from traceana.result import Arranged, Result, arrange
 from traceana.table import Kind, names_of
 
 if TYPE_CHECKING:
-    from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.run_tables import Table as OfRuns
     from traceana.runs.layer_manifest import Manifest
@@ -90,19 +89,17 @@ def _page(
         blocks.append(_side_by_side(classes, _wide(classes, limit=MOST_CLASSES)))
     else:
         blocks.append(_side_by_side(table, _wide(table, shown.sort, shown.limit)))
+    facts = ("devices", "libraries", "steps", "batch")
+    runs = [
+        {"run": run.label, **source_of(run.trace), **{name: row[name] for name in facts}}
+        for run, row in zip(comparison.runs, summary.to_dicts(), strict=True)
+    ]
     source = {
         "by": by,
-        "runs": [
-            _source(run, row) for run, row in zip(comparison.runs, summary.to_dicts(), strict=True)
-        ],
+        "runs": runs,
         "ratio_of": table.time if basis(comparison.runs).ratios else None,
     }
     return Page("compare", (*blocks, *notes_of(shown.notes)), data_of(shown, source))
-
-
-def _source(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
-    facts = ("devices", "libraries", "steps", "batch")
-    return {"run": run.label, **source_of(run.trace), **{key: row[key] for key in facts}}
 
 
 def _legend(summary: pl.DataFrame) -> Iterator[tuple[str, str]]:
@@ -163,7 +160,7 @@ _PICTURE_TITLES: Final[Mapping[str, str]] = {"gemm": "GEMM", "epilogue": "bias a
 
 
 def picture(comparison: Comparison, by: CompareBy) -> Panels:
-    """Return the wall time of the runs above that of the items with most time in all runs."""
+    """Return the wall time of the runs, above the time of their largest items."""
     runs = comparison.by("summary").frame
     stepped = runs["steps"].null_count() == 0
     colours = series_colours(runs["run"])

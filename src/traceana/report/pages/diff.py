@@ -161,8 +161,8 @@ def _source(run_diff: Diff) -> dict[str, Any]:
     return {
         "a": _run_source(run_diff.baseline),
         "b": _run_source(run_diff.candidate),
-        "step": _step(run_diff.step),
-        "kernels": None if run_diff.kernel_time is None else _step(run_diff.kernel_time),
+        "step": step_source(run_diff.step),
+        "kernels": None if run_diff.kernel_time is None else step_source(run_diff.kernel_time),
         "runs": run_diff.runs,
         "image_ns": run_diff.per_image,
         "layers": dict(run_diff.counts),
@@ -176,7 +176,7 @@ def _run_source(run: PairedRun) -> dict[str, Any]:
     return {**source_of(run.run.trace), "steps": run.steps.count, "batch": run.layers.batch}
 
 
-def _step(step: Step) -> dict[str, Any]:
+def step_source(step: Step) -> dict[str, Any]:
     judged = {
         name: {**msgspec.to_builtins(tested), "relative": tested.relative}
         for name, tested in (("median", step.median), ("mean", step.mean))
@@ -221,24 +221,22 @@ def _head(run_diff: Diff) -> Iterator[tuple[str, str]]:
     yield "Baseline", _run(run_diff.baseline, run_diff.runs[0])
     yield "Candidate", _run(run_diff.candidate, run_diff.runs[1])
     yield from _times(run_diff)
-    yield from _kernel_time(run_diff)
+    if run_diff.kernel_time is not None:
+        tested = run_diff.kernel_time.decides
+        text = f"{arrow(round(tested.a), round(tested.b))} per step"
+        text += f" ({percent(tested.relative)})" if tested.a and not run_diff.alike else ""
+        yield "GPU kernels", f"{text}; {_verdict(run_diff, tested)}"
     if run_diff.per_image is not None:
         a, b = run_diff.per_image
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
-    yield from _overlap(run_diff)
-    yield from _limits(run_diff)
-    yield "Layers", _layers(run_diff)
-    yield from _sums(run_diff)
-
-
-def _overlap(run_diff: Diff) -> Iterator[tuple[str, str]]:
-    """Yield how much of the change is work that overlaps more, or less, with other work."""
     overlap = run_diff.by("layer").filter(pl.col("a").eq_missing(OVERLAP))
-    change_ns = overlap["delta_ns"].item(0) if overlap.height else None
-    if change_ns:
+    if overlap.height and (change_ns := overlap["delta_ns"].item(0)):
         per = "" if _whole(run_diff) else " per step"
         how = "more" if change_ns < 0 else "less"
         yield "Overlap", f"streams overlap {how}: {numbers.signed(change_ns)}{per}"
+    yield from _limits(run_diff)
+    yield "Layers", _layers(run_diff)
+    yield from _sums(run_diff)
 
 
 def _limits(run_diff: Diff) -> Iterator[tuple[str, str]]:
@@ -290,14 +288,6 @@ def _times(run_diff: Diff) -> Iterator[tuple[str, str]]:
     if (two.a, two.b) != (tested.a, tested.b):
         verdict = f"; {_verdict(run_diff, two)}" if two.verdict != tested.verdict else ""
         yield "", f"{_judged(run_diff, two, other)}{verdict}"
-
-
-def _kernel_time(run_diff: Diff) -> Iterator[tuple[str, str]]:
-    if run_diff.kernel_time is not None:
-        tested = run_diff.kernel_time.decides
-        text = f"{arrow(round(tested.a), round(tested.b))} per step"
-        text += f" ({percent(tested.relative)})" if tested.a and not run_diff.alike else ""
-        yield "GPU kernels", f"{text}; {_verdict(run_diff, tested)}"
 
 
 def _judged(run_diff: Diff, tested: StatisticVerdict, statistic: str = "") -> str:
@@ -417,10 +407,6 @@ def _from_to(row: Row) -> str:
     return f"{row['before']} → {row['after']} {_where(row)}"
 
 
-def _precision(row: Row) -> str:
-    return f"{display_names.part(row['before'])} → {display_names.part(row['after'])} {_where(row)}"
-
-
 def _algorithm(row: Row, _: str) -> tuple[str, str]:
     of = f"{display_names.part(row['subject'])} " if row["subject"] else ""
     before, after = display_names.part(row["before"]), display_names.part(row["after"])
@@ -489,7 +475,7 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "memory_format": lambda row, _: ("memory format", _from_to(row)),
     "precision": lambda row, _: (
         f"{display_names.category(row['subject'])} precision",
-        _precision(row),
+        f"{display_names.part(row['before'])} → {display_names.part(row['after'])} {_where(row)}",
     ),
     "tensor_cores": _tensor_cores,
 }

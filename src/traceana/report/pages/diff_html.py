@@ -96,7 +96,7 @@ _BANDS: Final = {
 def icicle(run_diff: Diff) -> list[Icicle]:
     """Return the layers of both runs, as wide as their mean time; empty without layers.
 
-    A layer has its name in the candidate, one of the baseline alone its name there.
+    A layer has its name in the candidate, or in the baseline if only that has it.
     """
     runs = [run_diff.candidate, run_diff.baseline]
     cells = pl.concat(
@@ -154,7 +154,7 @@ _MOST_STEPS: Final = 1_000
 
 
 def pictures(run_diff: Diff) -> list[Block]:
-    """Return the chart of the steps and that of the change by class."""
+    """Return the charts of the steps and of the change by class."""
     return [*_steps(run_diff), *_change(run_diff)]
 
 
@@ -231,7 +231,7 @@ def _by_cause(run_diff: Diff, idle: int) -> list[tuple[str, int]]:
 
 
 def _change(run_diff: Diff) -> list[Chart]:
-    """Return the bars from the mean step of the baseline to that of the candidate, by class."""
+    """Return bars from the baseline's mean step to the candidate's, by class."""
     rows = (
         run_diff.by("class")
         .group_by("category", maintain_order=True)

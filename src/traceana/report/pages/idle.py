@@ -87,9 +87,12 @@ def _idle(
 ) -> Page:
     if by == "gap" or devices.frame.height < 2:
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
-        titles = {"share": f"of {_window(trace, by)}", "start_ns": "start in capture"}
-        rows = _since_capture(trace, shown) if by == "gap" else shown
-        rows = replace(rows, columns=hiding(shown.columns, shown_as_facts))
+        window = "step" if by == "step" else window_text(trace)
+        titles = {"share": f"of {window}", "start_ns": "start in capture"}
+        rows = replace(shown, columns=hiding(shown.columns, shown_as_facts))
+        if by == "gap":
+            start = pl.col("start_ns") - capture(trace)["start"].min()
+            rows = replace(rows, frame=shown.frame.with_columns(start))
         table = table_of(rows, titles=titles)
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
@@ -107,19 +110,8 @@ def _without_launches(trace: Trace, table: Table, column: str) -> Table:
     return replace(table, frame=table.frame.with_columns(label))
 
 
-def _since_capture(trace: Trace, shown: Arranged) -> Arranged:
-    """Return the gaps ``shown`` with their starts counted from that of the capture."""
-    first = capture(trace)["start"].min()
-    return replace(shown, frame=shown.frame.with_columns(pl.col("start_ns") - first))
-
-
-def _window(trace: Trace, by: IdleBy) -> str:
-    """Return the whole that the shares refer to."""
-    return "step" if by == "step" else window_text(trace)
-
-
 def _differing(devices: pl.DataFrame) -> set[str]:
-    """Return those of ``rank`` and ``device`` that it takes to name one of ``devices``."""
+    """Return the columns that identify a device: rank, device or both."""
     if devices.height < 2:
         return set()
     if devices["rank"].n_unique() == devices.height:
@@ -132,10 +124,10 @@ def _side_by_side(
 ) -> Table:
     """Return the time of each cause, a column a device, and their mean or sum.
 
-    Times are means over the measured steps, and over the ``stepped`` devices with such steps;
-    without steps, and by step, they are those of the window, and their sum. Of many devices there
-    are the least, the median and the largest time, and the devices whose idle time is farthest from
-    the median; those nearest to it go first for lack of width.
+    Times are means over the measured steps and the ``stepped`` devices with such steps. Without
+    steps, and by step, they are sums over the window. Many devices are shown by the least, the
+    median and the largest time, and by the devices farthest from the median. The devices nearest
+    to the median are dropped first if the terminal is narrow.
     """
     keys = ["cause"] if by == "cause" else [by, "cause"]
     names = [name for name in PER_DEVICE if name in _differing(devices)]
@@ -310,8 +302,10 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
 
 
 def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the segments ``rows`` with their starts counted from the first of ``every`` one of
-    their step."""
+    """Return the segments ``rows`` with starts from the beginning of their step.
+
+    ``every`` has all segments of the steps.
+    """
     of = ("step", "rank")
     begin = every.group_by(of).agg(pl.col("start_ns").min().alias("begin"))
     return (
@@ -329,7 +323,7 @@ _SEGMENTS: Final = {
     "gap/stream": "between kernels",
     "kernel/other": "unclassified",
 }
-"""What some parts of the path are called beside their class."""
+"""Class and part of a segment -> display name of the part."""
 
 
 def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged) -> Page:

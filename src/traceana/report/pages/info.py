@@ -118,8 +118,10 @@ def _in(time_ns: int) -> str:
 
 
 def _integrity(ledger: list[Known]) -> Iterator[tuple[str, str]]:
-    """Yield the entries of the ledger, those that differ in rank and number as one, and a line on
-    what is normal."""
+    """Yield the entries of the ledger, joined if only rank and number differ.
+
+    The last line counts the normal notes.
+    """
     alike: dict[tuple[Any, ...], list[Known]] = {}
     excluded = remarks = 0
     for entry in ledger:
@@ -188,7 +190,7 @@ def _summary(details: Known) -> str:
 
 
 def _entry(entries: list[Known]) -> str:
-    """Return what entries that differ in rank and number alone add up to."""
+    """Return the sum of entries that differ only in rank and number."""
     first = entries[0]
     meaning = REASONS[first["reason"]][1]
     times = [entry["time_ns"] for entry in entries if entry["time_ns"] is not None]

@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import polars as pl
 from msgspec.structs import replace
 
 from traceana.comparison.jobs import PARTS, RANKS, JobDiff, compare_jobs
-from traceana.comparison.verdicts import Criteria, Step
+from traceana.comparison.verdicts import Criteria
 from traceana.job.ranks import DAMAGED, OK, Job, job, summarize
 from traceana.job.sources import sources
 from traceana.job.tasks import Done, Reading
@@ -21,6 +20,7 @@ from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Page, Table
+from traceana.report.pages.diff import step_source
 from traceana.report.pages.single_table import data_of, notes_of, table_of, with_values
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
@@ -63,7 +63,7 @@ def _page(job_diff: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:
     source = {
         "a": _source(job_diff.baseline, names[0]),
         "b": _source(job_diff.candidate, names[1]),
-        "step": None if job_diff.step is None else _judged(job_diff.step),
+        "step": None if job_diff.step is None else step_source(job_diff.step),
         "level": job_diff.criteria.level,
         "minimum_effect": job_diff.criteria.minimum_effect,
     }
@@ -75,14 +75,6 @@ def _page(job_diff: JobDiff, names: tuple[str, str], shown: Arranged) -> Page:
 def _source(all_ranks: Job, name: str) -> dict[str, Any]:
     read = {"ranks": all_ranks.rows.height, "read": _read(all_ranks), "steps": all_ranks.steps}
     return {"file": name, **read}
-
-
-def _judged(step: Step) -> dict[str, Any]:
-    both = (("median", step.median), ("mean", step.mean))
-    statistics = {
-        name: {**msgspec.to_builtins(tested), "relative": tested.relative} for name, tested in both
-    }
-    return {**statistics, "statistic": step.statistic, "verdict": step.verdict}
 
 
 def _read(all_ranks: Job) -> int:

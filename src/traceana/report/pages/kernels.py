@@ -83,8 +83,11 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
 
 
 def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``dropped`` in an order for the rows of ``frame``: first the columns of classes with
-    one value, last those that tell rows of one name apart."""
+    """Return ``dropped`` in an order for the rows of ``frame``.
+
+    Columns of classes with one value are dropped first, columns that tell rows of one name apart
+    last.
+    """
     alike = {
         "category": frame["category"].is_in(["other"]).all(),
         "batched": not frame["batched"].any(),

@@ -74,8 +74,9 @@ def layers(
     def pictures() -> Sequence[Block]:
         from traceana.analyze.layer_tree import layer_tree
         from traceana.analyze.layers import layer_classes
+        from traceana.analyze.rates import machine
 
-        roof = _peaks_of(trace) or peaks
+        roof = machine(trace)[0] or peaks
         rates: Sequence[Block] = ()
         if roof is not None and result.frame["flops_per_s"].count():
             classes = layer_classes(trace, by=by, depth=depth, direction=direction, model=model)
@@ -106,7 +107,7 @@ _INDENT: Final = "\u00a0\u00a0"
 
 
 def _tree(trace: Trace, result: Result, depth: int | None) -> CommandResult:
-    """Return the tree of the layers ``found``."""
+    """Return the layers of ``result`` as a tree."""
     from traceana.analyze.layer_tree import COLUMNS as TREE_COLUMNS
     from traceana.analyze.layer_tree import folded_tree, layer_tree
 
@@ -209,12 +210,6 @@ def flops(
     )
 
 
-def _peaks_of(trace: Trace) -> Peaks | None:
-    from traceana.analyze.rates import machine
-
-    return machine(trace)[0]
-
-
 _LAYER_RATE: Final = (
     "FLOPs / time of all kernels of the counted operators, with layout conversions and copies; "
     "by class: / time of the kernels that compute"
@@ -226,7 +221,7 @@ _CLASS_RATE: Final = (
 
 
 def _layer_roofline(rows: pl.DataFrame, by: str, peaks: Peaks) -> list[Block]:
-    """Return the roofline of layers; ``rows`` are those with a class, a row per pass or for all."""
+    """Return the roofline of layers; ``rows`` have a class, one row per layer or per pass."""
     passes = ["direction"] if "direction" in rows.columns else []
     named = pl.concat_str("layer", *passes, separator=" ", ignore_nulls=True).alias("layer")
     of_layers = rows.filter(pl.col("role") == "layer").with_columns(named)
@@ -273,8 +268,9 @@ def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:
 
 
 def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]:
-    """Return a label and a text on the rows above the peak: whose algorithm executes fewer FLOPs,
-    and others. A narrow terminal leaves out the column of their share: the label has the largest.
+    """Return a note on the rows above the peak: explained by their algorithm, and unexplained.
+
+    The label has the largest share of the peak: a narrow terminal leaves its column out.
     """
     if "over_peak" not in frame.columns:
         return ()

@@ -42,7 +42,7 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
 
 
 def _with_devices(shown: Arranged) -> Arranged:
-    """Return the rows with a name for the device of allocators whose device is not recorded."""
+    """Return the rows with a name where the device of an allocator is not recorded."""
     frame = shown.frame
     if "device" not in frame.columns or not frame["device"].null_count():
         return shown

@@ -61,7 +61,7 @@ class Basis(msgspec.Struct, frozen=True):
 
     @property
     def per(self) -> str:
-        """What the means are over: ``per step``, of several processes ``per step and process``.
+        """The divisor of the means: ``per step``, or ``per step and process`` with several.
 
         Empty for sums.
         """
@@ -71,7 +71,7 @@ class Basis(msgspec.Struct, frozen=True):
         return "per step and process" if several else "per step"
 
     def title(self, table: str) -> str:
-        """Return the title of ``table`` with what its figures are divided by."""
+        """Return the title of ``table``, with "per step" if its figures are means."""
         return f"{table}, per step" if self.stepped else table
 
 
@@ -90,7 +90,7 @@ class Overview(msgspec.Struct, frozen=True):
     busy: Result
     transfers: Result
     unrecorded: str | None
-    """What is missing of the GPU's work: :func:`traceana.analyze.unrecorded.unrecorded`."""
+    """The GPU's work that was not recorded: :func:`traceana.analyze.unrecorded.unrecorded`."""
     advice: Advice
     basis: Basis
 
@@ -154,8 +154,8 @@ class Summary(msgspec.Struct, frozen=True):
 def _model(trace: Trace) -> str | None:
     """Return the name of the model, or of the function that XLA compiled; None if not recorded.
 
-    It is the class of PyTorch's outermost module. Scopes have no classes: their types are those of
-    operators in them.
+    It is the class of PyTorch's outermost module. A scope has no class: its type is the type of the
+    operators in it.
     """
     programs = trace.tables.instructions["program"]
     ran = work(trace, "instruction", "duration").drop_nulls("instruction")
@@ -169,7 +169,7 @@ def _model(trace: Trace) -> str | None:
 
 
 _COMPILED: Final = re.compile(r"^(?:jit|pjit|pmap)_+")
-"""Begin of the name of a compiled program, before that of its function."""
+"""Prefix of the name of a compiled program, before the name of its function."""
 
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
@@ -195,7 +195,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
 
 
 def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> Basis:
-    """Return the basis of the first screen; the tables are those of the whole ``trace``."""
+    """Return the basis of the first screen, given the tables of the whole ``trace``."""
     part = measured(trace)
     ran, of = work_ns(part), work_ns(trace)
     if part is not trace and work(part, "kind").height < work(trace, "kind").height:

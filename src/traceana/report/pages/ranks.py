@@ -170,7 +170,7 @@ def _heat(all_ranks: Job) -> tuple[Block, ...]:
 
 
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
-    """Return the table of the process groups, those of one description and size together."""
+    """Return the table of the process groups, one row per description and size."""
     named = groups.drop_nulls("group")
     if named.is_empty():
         return ()
@@ -242,8 +242,11 @@ def _parallelism(all_ranks: Job) -> Iterator[tuple[str, str]]:
 
 
 def _stragglers(all_ranks: Job) -> list[str]:
-    """Return a verdict on each straggler, the slowest first; without any the rank that arrives last
-    in most collectives, if the others wait long enough for it to matter."""
+    """Return a verdict on each straggler, the slowest first.
+
+    Without stragglers, name the rank that arrives last in most collectives, if the others wait
+    long enough for it to matter.
+    """
     arrived = all_ranks.arrivals.filter(2 * pl.col("last_count") > pl.col("count"))
     wait = "the other waits" if all_ranks.arrivals.height == 2 else "the others wait"
     per = " per step" if all_ranks.steps else ""
@@ -329,7 +332,7 @@ def bad_ranks(rows: pl.DataFrame) -> list[str]:
 
 
 MOST_RANKS: Final = 24
-"""Bars: those of the slowest ranks."""
+"""The slowest ranks have a bar."""
 MOST_DRAWN: Final = 5
 _MEDIAN: Final = "median rank"
 
@@ -359,7 +362,7 @@ _PARTS: Final = {
 
 
 def pictures(rows: pl.DataFrame, own_times: pl.DataFrame) -> list[Chart]:
-    """Return the pictures of the ranks ``rows``, with the ``own`` times of their steps."""
+    """Return the pictures of the ranks ``rows``; ``own_times`` has the own time of each step."""
     return [*_parts(rows), *_heat_maps(rows, own_times), *_steps(rows, own_times)]
 
 

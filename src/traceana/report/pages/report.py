@@ -285,7 +285,7 @@ def _utilization(whole: Overview) -> str:
 
 
 def _busy_share(whole: Overview) -> float:
-    """Return the utilization; where the step without the profiler is shown, that of this step."""
+    """Return the utilization, without the profiler where that step is shown."""
     limit = whole.advice.bottleneck
     if whole.advice.unprofiled_ns is None or limit is None:
         return whole.utilization or 0.0
@@ -301,7 +301,7 @@ _LIMITS: Final = {
     LAUNCHED: "the GPU is idle although work is launched",
     UNKNOWN: "the GPU is idle without a recorded cause",
 }
-"""What limits the run, as the beginning of a sentence that ends with a share of the time."""
+"""Bottleneck -> the beginning of a sentence that ends with a share of the time."""
 _MOSTLY: Final = {
     "data_loader": "in the data loader",
     "operator": "in operators",
@@ -321,11 +321,11 @@ _MOSTLY: Final = {
     "after_last": "after its last work",
     LATE_RANK: "waiting for late ranks",
 }
-"""The causes of idle time, as parts of that sentence."""
+"""Cause of idle time -> its part of the sentence."""
 
 
 def _bottleneck(whole: Overview) -> str:
-    """Return what limits the run, and the time of the devices that shows it, in a sentence."""
+    """Return the bottleneck with its share of the step, or why it is not determined."""
     limit = whole.advice.bottleneck
     if limit is None:
         missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
@@ -383,9 +383,9 @@ def _by_device(frame: pl.DataFrame) -> str:
 
 
 def _kernel_counts(whole: Overview) -> str:
-    """Return the number of kernels that ran, and that of the calls that launched work.
+    """Return the number of kernels and of launches.
 
-    The calls are those that ``idle`` and the recommendations count: copies and memsets included.
+    Launches include copies and memsets, as in ``idle`` and the recommendations.
     """
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
     text = numbers.count(whole.facts["kernels"])
@@ -401,7 +401,7 @@ def _kernel_counts(whole: Overview) -> str:
 
 
 def _tables(whole: Overview) -> str:
-    """Return what the figures of all tables are divided by, and what they leave out."""
+    """Return the divisor of all tables, the base of shares, and the time outside the steps."""
     basis, facts = whole.basis, whole.facts
     each_ns = basis.breakdown.totals["time_ns"] // basis.steps
     work = f"{numbers.duration(each_ns)} {whole.processor} time"
@@ -468,8 +468,10 @@ _CUDNN_PASS: Final = {"forward": "Fwd", "dgrad": "BwdData", "wgrad": "BwdFilter"
 
 
 def _passes(trace: Trace) -> Mapping[str, str]:
-    """Return the passes of each algorithm that cuDNN numbers anew in every pass, as it names them:
-    ALGO_0 of the data gradient and ALGO_0 of the filter gradient are not one algorithm."""
+    """Return the passes of each algorithm with a number, as cuDNN names them.
+
+    ALGO_0 of the data gradient and ALGO_0 of the filter gradient are two algorithms.
+    """
     launched = work(trace, "algorithm", "kernel_direction").unique()
     algorithm = pl.col("algorithm").cast(pl.String)
     by_part = (
@@ -499,7 +501,7 @@ def _class_name(line: Line, passes: Mapping[str, str]) -> str:
 def _layers(whole: Overview) -> list[Block]:
     """Return the layers with the most time; without layers the kernels, and a note.
 
-    Empty for a printed summary, whose times by class come from its kernels.
+    Empty for a printed summary: its times by class come from its kernels.
     """
     if whole.facts["summary"] is not None:
         return []
@@ -512,7 +514,7 @@ def _layers(whole: Overview) -> list[Block]:
 
 
 def _compact(top: Arranged, columns: Columns, titles: Mapping[str, str], command: str) -> Table:
-    """Return the rows ``top`` in ``columns``; ``command`` shows those that are hidden."""
+    """Return the rows ``top`` in ``columns``; ``command`` shows the hidden rows."""
     rows = replace(top, totals={}, columns=columns)
     table = table_of(rows, layout="compact", titles=titles)
     return replace(table, hidden=hidden_of(top, command))
@@ -576,7 +578,7 @@ def _why_first(advice: Advice) -> str:
 
 
 def _saving(whole: Overview, findings: Sequence[Finding]) -> str:
-    """Return what the savings of ``found`` are per, and how they were obtained."""
+    """Return the unit of the savings of ``findings``, and whether they were simulated."""
     units = ["step"] * whole.basis.stepped + ["device"] * (whole.busy.frame.height > 1)
     per = f" per {' and '.join(units)}" if units else ""
     if not any(finding.simulation for finding in findings):

@@ -48,12 +48,12 @@ def table_result(
     screenful: int | None = None,
     pictures: Callable[[], Sequence[Block]] | None = None,
 ) -> CommandResult:
-    """Return ``found`` with a page: the table of its rows, the blocks ``below`` it, and its notes.
+    """Return ``result`` with a page: the table of its rows, blocks ``below`` it, and its notes.
 
-    The rows of the table are what ``displayed`` makes of those of the machine formats. ``order`` is
-    that of the rows, unless the user chose another. The figures of a ``summed`` table are sums over
-    the trace; a line above it names what they are over. ``sections`` are further tables for the
-    JSON; the rest as of :func:`table_of`.
+    The table shows the rows of the machine formats as ``displayed`` transforms them. ``order``
+    describes their order, unless the user chose another. The figures of a ``summed`` table are
+    sums over the trace; a line above it names the steps and devices. ``sections`` are further
+    tables for the JSON; the rest as of :func:`table_of`.
     """
 
     def page(shown: Arranged) -> Page:
@@ -77,10 +77,10 @@ def table_of(
     layout: Literal["ruled", "compact", "records"] = "ruled",
     titles: Mapping[str, str] = NO_TITLES,
 ) -> Table:
-    """Return the table of the rows ``shown`` with those of their columns that have values.
+    """Return the table of the rows ``shown``, without columns that have no values.
 
-    ``dropped`` are those that go for lack of width, in this order, by default by their rank;
-    ``titles`` replace those of the declarations.
+    ``dropped`` are the columns that a narrow terminal leaves out, in this order; the default is
+    the order of their ranks. ``titles`` replace the declared titles.
     """
     wanted = [
         replace(column, title=titles.get(column.name, column.title))
@@ -121,7 +121,7 @@ def _largest(shown: Arranged, name: str) -> float:
 
 
 def _sums(trace: Trace, table: Table) -> Facts:
-    """Return the line on what the sums of ``table`` are over, and its shares are of."""
+    """Return the line that names the steps and devices of the sums, and the base of shares."""
     processes = step_processes(trace)
     # Ranks number their own devices.
     devices = trace.tables.activities.select("rank", "device").drop_nulls("device").n_unique()
@@ -146,7 +146,7 @@ def _sums(trace: Trace, table: Table) -> Facts:
 
 
 def window_text(trace: Trace) -> str:
-    """Return what the figures of ``trace`` are of: the selected steps, or the capture."""
+    """Return the window of the figures: the selected steps, or the capture."""
     return "selected steps" if selects_steps(trace) else "capture"
 
 
@@ -187,7 +187,7 @@ def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:
 def without_zeros(
     frame: pl.DataFrame, columns: Iterable[Column], dropped: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return ``dropped`` with the durations that are 0 in every row of ``frame`` behind the bars.
+    """Return ``dropped`` with the durations that are 0 in every row of ``frame`` after the bars.
 
     They are among the ``columns`` of a table only because hidden rows have such values.
     """
@@ -212,7 +212,7 @@ def has_values(values: pl.Series, column: Column, total: int | None = None) -> b
 def with_values(
     frame: pl.DataFrame, columns: Iterable[Column], totals: Mapping[str, int] | None = None
 ) -> tuple[Column, ...]:
-    """Return those of ``columns`` that a page shows and that have values in ``frame``."""
+    """Return the ``columns`` that a page shows and that have values in ``frame``."""
     return tuple(
         column
         for column in columns

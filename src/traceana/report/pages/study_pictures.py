@@ -26,10 +26,10 @@ class Picture(msgspec.Struct, frozen=True):
     """A panel for each of ``figures`` and each value of ``panel``.
 
     It has a line over ``x`` for each of ``series``, or, without ``x``, a bar for each of ``series``
-    at each ``item``. Rows are those of ``where``, sorted by ``order``. ``failed`` is the reason why
-    a run has no value, ``reference`` a value to compare the bars with. ``remark`` is a line above
-    the picture, null where it does not apply. Figures of one kind have an axis in common if they
-    are ``shared``.
+    at each ``item``. Rows are filtered by ``where`` and sorted by ``order``. ``failed`` is the
+    reason why a run has no value, ``reference`` a value to compare the bars with. ``remark`` is a
+    line above the picture, null where it does not apply. Figures of one kind have an axis in common
+    if they are ``shared``.
     """
 
     figures: tuple[str | pl.Expr, ...]
@@ -172,9 +172,9 @@ _AXES: Final[Mapping[str, str]] = {
     "workspace_bytes": "workspace",
     "batch": "batch size",
 }
-"""Titles of axes that are not those of the columns."""
+"""Titles of axes that differ from the titles of the columns."""
 _BOUNDS: Final = ("low_ns", "high_ns")
-"""Those of times over a batch size."""
+"""Bounds of a time over a batch size."""
 _MOST: Final = 30
 """Items in a picture."""
 _HEIGHT: Final = 240
@@ -265,7 +265,7 @@ def _axis_title(column: Column) -> str:
 
 
 def _models(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the ideal speedup in each panel of ``frame``, and that of each series' better model.
+    """Return the ideal speedup in each panel of ``frame``, and each series' better model.
 
     The rows have the name of the ``model``.
     """

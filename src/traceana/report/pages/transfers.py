@@ -85,7 +85,7 @@ def all_collectives(trace: Trace) -> CommandResult:
 
 
 def wait_and_transfer(trace: Trace, units: int) -> str:
-    """Return the time of collectives and what of it is waiting for other ranks; "" if not known.
+    """Return the time of collectives and its part of waiting for other ranks; "" if not known.
 
     Times are means over ``units``.
     """
@@ -132,7 +132,7 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
 
 
 def _partners(result: Result) -> tuple[str, pl.DataFrame]:
-    """Return what takes part, ``rank``, ``rank/GPU`` or ``GPU``, and the rows with known waits.
+    """Return the title of the partners (``rank``, ``rank/GPU`` or ``GPU``) and the rows with waits.
 
     Their column ``partner`` has the number of each.
     """
@@ -194,9 +194,9 @@ def _by_rank(result: Result) -> tuple[Block, ...]:
 def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
     """Return notes, with label and text, on rows of ``frame`` with costly copies.
 
-    ``frame`` is that of :func:`transfers` by direction. There are at most three notes, most time
-    first, on copies over the host link that are small, from or to pageable memory or blocking, or
-    that take most of the copy time, exposed.
+    ``frame`` is the result of :func:`transfers` by direction. There are at most three notes, most
+    time first, on copies over the host link that are small, from or to pageable memory or blocking,
+    or that take most of the copy time, exposed.
     """
     of_host = pl.col("direction").is_in(HOST_DIRECTIONS)
     rows = frame.filter(of_host, pl.col("time_ns").is_not_null()).to_dicts()

@@ -224,8 +224,10 @@ def intervals(frame: pl.DataFrame) -> list[Chart]:
 
 
 def by_factor(curve: pl.DataFrame) -> list[Chart]:
-    """Return the predicted step of the scenarios of ``curve`` by the factor of what changes: of
-    those that change it most, as many as have colours that differ."""
+    """Return the predicted step by factor, for the scenarios of ``curve`` that change it most.
+
+    There are as many lines as distinct colours.
+    """
     most = (
         curve.filter(pl.col("factor") == 0)
         .sort("predicted_ns", maintain_order=True)["scenario"]
