@@ -129,7 +129,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     from traceana.study.timed_convolutions import convolution_study
     from traceana.study.trace_tables import traced_study
 
-    def known(run: RecordedRun) -> tuple[Recorded, Manifest | None]:
+    def read_run(run: RecordedRun) -> tuple[Recorded, Manifest | None]:
         model = None if run.layers is None else read_manifest(run.layers)
         folder = as_unicode(str(run.folder))
         return recorded(folder, run.run, run.environment(), run.timing(), model), model
@@ -137,7 +137,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     left_out: list[str] = []
     if name in OF_STEPS:
         folders = find_runs(paths)
-        runs = [known(run)[0] for run in folders]
+        runs = [read_run(run)[0] for run in folders]
         if name is not Name.SCALING:
             return (batch_study if name is Name.BATCH else ratio_study)(runs), left_out
         exchanged = [
@@ -173,7 +173,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
             continue
         for recording in find_runs([path]):
             if recording.complete and recording.run.traces:
-                run, model = known(recording)
+                run, model = read_run(recording)
                 traced.append(Traced(run, open_trace([recording.folder], reading), model))
             else:
                 left_out.append(f"{recording.folder}: {recording.run.reason or 'no trace'}")

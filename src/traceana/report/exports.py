@@ -294,7 +294,7 @@ WORK: Final = {
 }
 """The columns of the table ``work`` and their meanings."""
 
-_FOUND: Final = {
+_ROWS_OF_RESULTS: Final = {
     "idle_gaps": "the idle gaps of each device with their causes: the rows of idle --by gap",
     "critical_path": "the segments of the critical path: the rows of critical --by segment",
     "work": "the activities that are work (not synchronization), with the texts of their rows",
@@ -388,7 +388,7 @@ def _work(trace: Trace) -> pl.DataFrame:
 def _comment(base: Any, name: str) -> None:
     """Write the meanings of a table and its columns into the database."""
     described = SCHEMA.get(name)
-    meaning = _FOUND[name] if described is None else described.row
+    meaning = _ROWS_OF_RESULTS[name] if described is None else described.row
     base.execute(f'COMMENT ON TABLE "{name}" IS {_literal(meaning)}')
     columns = WORK if name == "work" else {}
     if described is not None:

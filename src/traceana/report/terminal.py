@@ -221,10 +221,9 @@ def _table(table: Table, width: int) -> list[Any]:
     elif columns and columns[0].cells:
         ruled = table.layout == "ruled"
         if not ruled:
-            titles = [f"{column.title} {column.unit}".rstrip() for column in columns]
             columns = [
-                replace(column, title=title, unit="")
-                for column, title in zip(columns, titles, strict=True)
+                replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
+                for column in columns
             ]
         else:
             columns = [replace(column, title=_two_lines_of(column)) for column in columns]
@@ -241,7 +240,9 @@ def _table(table: Table, width: int) -> list[Any]:
             if column.name not in kept
         ]
         if missing:
-            parts.append(_hidden_columns(missing, width))
+            text = f"… {numbers.counted(len(missing), 'column')} hidden (--columns all)"
+            listed = f"{text[:-1]}: {', '.join(missing)})"
+            parts.append(Text(listed if cell_len(listed) <= width else text, style="dim"))
     if table.hidden is not None:
         parts.append(Text(_hidden(table.hidden), style="dim"))
     return parts
@@ -252,12 +253,6 @@ def _hidden(hidden: Hidden) -> str:
     if hidden.time_ns is not None:
         rest += f", {numbers.duration(hidden.time_ns)}"
     return f"{rest} ({f'traceana {hidden.command}' if hidden.command else '--limit 0: all'})"
-
-
-def _hidden_columns(titles: Sequence[str], width: int) -> Text:
-    text = f"… {numbers.counted(len(titles), 'column')} hidden (--columns all)"
-    named = f"{text[:-1]}: {', '.join(titles)})"
-    return Text(named if cell_len(named) <= width else text, style="dim")
 
 
 def _records(columns: Sequence[Cells], width: int) -> list[Any]:

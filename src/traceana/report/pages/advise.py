@@ -225,12 +225,12 @@ def sentence(finding: Found) -> str:
     """
     figures = finding.figures
 
-    def known(match: re.Match[str]) -> str:
+    def filled(match: re.Match[str]) -> str:
         inside = match.group(1)
         lacking = any(figures[name] is None for name in _FIGURE.findall(inside))
         return "" if lacking else inside
 
-    template = _OPTIONAL.sub(known, finding.rule.sentence)
+    template = _OPTIONAL.sub(filled, finding.rule.sentence)
     text = _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
     return _ONE.sub(lambda match: f"1 {_SINGULAR[match.group(1)]}", text)
 

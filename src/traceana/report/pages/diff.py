@@ -177,6 +177,7 @@ def _run_source(run: PairedRun) -> dict[str, Any]:
 
 
 def step_source(step: Step) -> dict[str, Any]:
+    """Return the median and mean step of both runs for the JSON, each with its verdict."""
     judged = {
         name: {**msgspec.to_builtins(tested), "relative": tested.relative}
         for name, tested in (("median", step.median), ("mean", step.mean))

@@ -54,7 +54,9 @@ def _page(studied: Study, shown: Arranged) -> Page:
     published = SOURCE.name in frame.columns
     recorded = frame.filter(pl.col(SOURCE.name).is_null()) if published else frame
     if recorded.height:
-        blocks += [_limited(block, shown.limit) for block in _own(studied, recorded, columns)]
+        blocks += [
+            _limited(block, shown.limit) for block in _recorded_runs(studied, recorded, columns)
+        ]
     if published:
         blocks += _printed(frame, columns)
     for name, result in studied.sections.items():
@@ -76,7 +78,7 @@ def _limited(block: Block, limit: int | None) -> Block:
     return replace(block, frame=block.frame.head(limit), hidden=Hidden(block.frame.height - limit))
 
 
-def _own(studied: Study, recorded: pl.DataFrame, columns: list[Column]) -> list[Block]:
+def _recorded_runs(studied: Study, recorded: pl.DataFrame, columns: list[Column]) -> list[Block]:
     left_out = set()
     if recorded[NETWORK.name].n_unique() == 1 and recorded[NETWORK.name][0] is not None:
         # It is shown above the table.
