@@ -39,7 +39,7 @@ _GZIP: Final = 31
 
 
 def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write the trace for another tool and return the path, whose ending is the format.
+    """Write the trace for another tool and return the path; its ending names the format.
 
     ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; either with ``.gz``.
     ``.duckdb`` is a DuckDB database of the tables. Raises
@@ -54,7 +54,7 @@ def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = Fals
 
 
 def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
-    """Return the function that yields the content of ``name``; the ending is the format.
+    """Return the function that yields the content of ``name``; its ending names the format.
 
     Raises :class:`~traceana.errors.CannotWriteError` on another ending, and
     :class:`~traceana.errors.MissingDependencyError` without duckdb for its ending.
@@ -80,12 +80,12 @@ def _compressed(make: Callable[[Trace], Iterator[bytes]], trace: Trace) -> Itera
 
 
 def perfetto(trace: Trace) -> Iterator[bytes]:
-    """Yield all events in Chrome's Trace Event Format, with tracks of what traceana found.
+    """Yield all events in Chrome's Trace Event Format, with idle gaps, layers and critical path.
 
     Every activity, operator, range and runtime call is a complete event (``ph`` X) on the track of
     its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
-    trace's nanoseconds. Devices have a track of idle gaps by cause, and one of the layers whose
-    work runs; the critical path has its own. ``args`` hold class, layer and operator.
+    trace's nanoseconds. Each device has a track of its idle gaps by cause and a track of the
+    running layers; the critical path has a track too. ``args`` hold class, layer and operator.
     """
     needs_timeline(trace, "export")
     window = capture(trace)
@@ -109,7 +109,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
 def speedscope(trace: Trace) -> Iterator[bytes]:
     """Yield the time of the layers as a profile of speedscope: stacks of layers, passes, classes.
 
-    Weights are the trace's nanoseconds; their sum is that of all work.
+    Weights are the trace's nanoseconds; they add up to the time of all work.
     """
     needs_timeline(trace, "export")
     tree = layer_tree(trace)
@@ -157,7 +157,7 @@ _NAMES: Final = {
 def _tracks(window: Window) -> pl.DataFrame:
     """Return for each ``track`` its kind, process and thread, and their names.
 
-    A device, and the host of a rank, is a process. A thread of it is a track; its number is that of
+    A device, and the host of a rank, is a process. A track is a thread of it, numbered by
     the track, because streams and threads of several kinds have equal numbers.
     """
     processes: dict[tuple[int | None, int | None], int] = {}
@@ -316,7 +316,7 @@ def database(trace: Trace) -> Iterator[bytes]:
     Tables and columns are those of docs/tables.md, with their meanings as comments, and a column
     ``row`` in each, since a database has no order; times are BIGINT nanoseconds. ``work`` has a row
     per activity that is work, with the texts of what it refers to; ``idle_gaps`` and
-    ``critical_path`` are what the commands find, ``meta`` is the trace's metadata. Raises
+    ``critical_path`` have the rows of the commands, ``meta`` the trace's metadata. Raises
     ``OSError`` where the temporary files cannot be written.
     """
     tables = _tables(trace)

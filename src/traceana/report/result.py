@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CommandResult(Result, frozen=True, kw_only=True):
-    """What a command shows: a frame with its totals and notes, and its page.
+    """The result of a command: a frame with its totals and notes, and its page.
 
     ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
     documents another (a union of intervals, for example); columns without a known value have none.

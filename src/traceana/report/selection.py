@@ -25,9 +25,9 @@ _AMOUNT: Final = re.compile(r"(?P<number>[-\u2212]?\d[\d,]*(?:\.\d+)?)\s*(?P<uni
 def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]]) -> Result:
     """Return ``result`` with the rows that ``text`` selects: ``class == GEMM``, ``time > 2 ms``.
 
-    A column is named as in :func:`~traceana.result.arrange`. ``==`` and ``!=`` compare the value,
-    as the table shows it or as CSV has it, without case; ``~`` is part of the text; numbers have a
-    unit, or that of CSV. Rows without a value are not selected, except by ``!=``.
+    A column is named as in :func:`~traceana.result.arrange`. ``==`` and ``!=`` compare the value
+    as the table or CSV shows it, ignoring case; ``~`` searches in the text; numbers without a unit
+    have the unit of CSV. Rows without a value are not selected, except by ``!=``.
 
     Raises :class:`~traceana.errors.UsageError` on another form, and
     :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
@@ -41,7 +41,7 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     kinds = {column.name: column.kind for column in result.columns}
     kept = _compared(frame[name], kinds.get(name, Kind.TEXT), how, value)
     rows = frame.filter(kept)
-    # Totals other than sums, such as a union of intervals, stay those of all rows.
+    # Totals other than sums, such as a union of intervals, keep the value of all rows.
     totals = {
         column: int(rows[column].sum()) if int(frame[column].sum()) == total else total
         for column, total in result.totals.items()
@@ -82,8 +82,9 @@ def _amount(kind: Kind, text: str) -> float:
 
 
 def with_columns(page: Page, names: Sequence[str]) -> Page:
-    """Return ``page`` with the columns ``names`` of its first table, in this order; ``all`` leaves
-    out none for want of width.
+    """Return ``page`` with the columns ``names`` of its first table, in this order.
+
+    ``all`` keeps every column, even if the terminal is narrow.
 
     Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
     """

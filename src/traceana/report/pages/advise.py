@@ -81,7 +81,7 @@ def advise(
     """Return the recommendations, largest estimated saving first.
 
     With ``rule``, return that recommendation with its evidence. ``batches`` are the step times of
-    runs that differ in the batch size only, by default those of the sweep of the recorded run.
+    runs that differ in the batch size only, by default from the sweep of the recorded run.
     """
     advice = analysis(trace, batches=batches or batches_beside(trace.meta.opened))
     return advised(trace, advice, rule=rule)

@@ -86,7 +86,7 @@ def report(
 ) -> CommandResult:
     """Return the time by class; its page is the summary of the run.
 
-    ``batches`` are the step times of runs that differ in the batch size only, by default those of
+    ``batches`` are the step times of runs that differ in the batch size only, by default from
     the sweep of the recorded run. ``illustrated``: the page will have its pictures, so that they
     are begun beside the tables.
     """
