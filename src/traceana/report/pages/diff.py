@@ -328,11 +328,19 @@ def _layers(run_diff: Diff) -> str:
 
 
 def _changes(run_diff: Diff) -> Iterator[Block]:
-    """Yield the changes, largest effect first, then those below the minimum effect."""
+    """Yield the changes, largest effect first, then the changes below the minimum effect.
+
+    Changes below a tenth of the minimum effect are left out.
+    """
     whole = _whole(run_diff)
     of = "run" if whole else "step"
-    rows = run_diff.changes.head(MOST_CHANGES).filter(~_negligible(run_diff))
-    least = f"{numbers.level(run_diff.criteria.minimum_effect)} of the {of}"
+    criteria = run_diff.criteria
+    tenth = replace(criteria, minimum_effect=criteria.minimum_effect / 10)
+    smallest = tenth.least(*step_times(run_diff.baseline.steps, run_diff.candidate.steps))
+    small = (pl.col("delta_ns").abs() < smallest).fill_null(value=False)
+    negligible = pl.col("least") & (pl.col("change") != "launches") & small
+    rows = run_diff.changes.head(MOST_CHANGES).filter(~negligible)
+    least = f"{numbers.level(criteria.minimum_effect)} of the {of}"
     above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
     below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
     remark = "they overlap, do not add them"
@@ -344,16 +352,6 @@ def _changes(run_diff: Diff) -> Iterator[Block]:
     more = run_diff.changes.height - rows.height
     if more:
         yield Facts((("", f"… {more} more (--format json)"),))
-
-
-def _negligible(run_diff: Diff) -> pl.Expr:
-    """Return which changes have an effect below a tenth of the minimum effect."""
-    criteria = run_diff.criteria
-    tenth = replace(criteria, minimum_effect=criteria.minimum_effect / 10)
-    smallest = tenth.least(*step_times(run_diff.baseline.steps, run_diff.candidate.steps))
-    timed = pl.col("change") != "launches"
-    small = (pl.col("delta_ns").abs() < smallest).fill_null(value=False)
-    return pl.col("least") & timed & small
 
 
 def _change(row: Row, whole: bool) -> Finding:

@@ -90,6 +90,7 @@ def table_of(
     dropped, bars = dropped or ranked(shown.columns), with_bars(shown.columns)
     frame = without_unknown(named(shown.frame, wanted[0].name))
     columns = with_values(frame, wanted, shown.totals)
+    largest = None if bars is None or shown.rows is None else shown.rows[bars].max()
     return Table(
         frame,
         columns,
@@ -98,7 +99,7 @@ def table_of(
         bars,
         layout,
         hidden_of(shown),
-        largest_hidden=0.0 if bars is None else _largest(shown, bars),
+        largest_hidden=float(largest) if isinstance(largest, int | float) else 0.0,
     )
 
 
@@ -112,12 +113,6 @@ def ranked(columns: Iterable[Column]) -> tuple[str, ...]:
 def with_bars(columns: Iterable[Column]) -> str | None:
     """Return the name of the column that has bars, if there is one."""
     return next((column.name for column in columns if column.bars is not None), None)
-
-
-def _largest(shown: Arranged, name: str) -> float:
-    """Return the largest value of the column ``name`` in all rows, 0 where all are shown."""
-    largest = None if shown.rows is None else shown.rows[name].max()
-    return float(largest) if isinstance(largest, int | float) else 0.0
 
 
 def _sums(trace: Trace, table: Table) -> Facts:

@@ -58,7 +58,10 @@ def _page(studied: Study, shown: Arranged) -> Page:
             _limited(block, shown.limit) for block in _recorded_runs(studied, recorded, columns)
         ]
     if published:
-        blocks += _printed(frame, columns)
+        ordered = sorted(columns, key=lambda column: column.name != RUN.name)
+        printed = frame.filter(pl.col(SOURCE.name).is_not_null())
+        for (paper,), rows in printed.group_by(SOURCE.name, maintain_order=True):
+            blocks += [Heading(str(paper)), _table(rows, ordered)]
     for name, result in studied.sections.items():
         blocks += [Heading(SECTIONS[name]), _table(result.frame, result.columns)]
     source = {
@@ -131,16 +134,6 @@ def _side_by_side(
                 )
     shown = (*with_values(wide, columns[:at]), *of_runs)
     return Table(wide, shown, dropped=ranked(columns))
-
-
-def _printed(frame: pl.DataFrame, columns: list[Column]) -> list[Block]:
-    """Return the published values by source, with one row per run and item."""
-    ordered = sorted(columns, key=lambda column: column.name != RUN.name)
-    published = frame.filter(pl.col(SOURCE.name).is_not_null())
-    blocks: list[Block] = []
-    for (source,), rows in published.group_by(SOURCE.name, maintain_order=True):
-        blocks += [Heading(str(source)), _table(rows, ordered)]
-    return blocks
 
 
 def _table(frame: pl.DataFrame, columns: Sequence[Column]) -> Table:
