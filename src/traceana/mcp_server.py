@@ -106,10 +106,12 @@ def server(root: Path) -> MCPServer[Any]:
         log_level="WARNING",
     )
     tools = _Tools(root)
-    of_trace = [one for one in COMMANDS.values() if one.of == "trace" and not one.own]
+    of_trace = [
+        command for command in COMMANDS.values() if command.of == "trace" and not command.own
+    ]
     methods: tuple[Callable[..., str], ...] = (
         *(tools.list_traces, tools.advise, tools.diff, tools.table),
-        *(tools.command(one.name) for one in of_trace),
+        *(tools.command(command.name) for command in of_trace),
     )
     for method in methods:
         name = method.__name__
@@ -149,34 +151,36 @@ class _Tools:
         """List the traces below a folder, with path, kind (file, bundle, recorded run), format and
         size in bytes. A report of Nsight Systems (nsys-report) is listed, and opened only after
         `traceana save REPORT -o BUNDLE` on the command line."""
-        found, complete = self._files.traces(self._files.checked(folder))
+        traces, complete = self._files.traces(self._files.checked(folder))
         meta = {
             "schema_version": 1,
             "traceana": __version__,
             "command": "list_traces",
-            "rows_total": len(found),
+            "rows_total": len(traces),
             "notes": [] if complete else [f"the first {_MOST_FILES:,} files of the folder"],
         }
-        return limited({"meta": meta, "rows": found}, rows)
+        return limited({"meta": meta, "rows": traces}, rows)
 
     def command(self, name: str) -> Callable[..., str]:
         """Return the tool of a command of one trace, with the command's options."""
         made = function_of(name)
 
         def tool(trace: str, rows: int, sort: str | None, **options: Any) -> str:
-            if any(one.endswith(".toml") for one in options.get("scenario") or ()):
+            if any(text.endswith(".toml") for text in options.get("scenario") or ()):
                 raise NoSuchSelectionError(
                     "scenarios are not read from files here: give their text"
                 )
             given = {key: value for key, value in options.items() if value is not None}
             return _answer(made(self._files.opened(trace), **given), rows, sort)
 
-        options = {one.name: one for one in COMMANDS[name].options if one.name != "calibrate"}
+        options = {
+            option.name: option for option in COMMANDS[name].options if option.name != "calibrate"
+        }
         parameters = [
             ("trace", TracePath, inspect.Parameter.empty),
             *(
-                (one, Annotated[option.kind | None, Field(description=option.help)], None)
-                for one, option in options.items()
+                (parameter, Annotated[option.kind | None, Field(description=option.help)], None)
+                for parameter, option in options.items()
             ),
             ("rows", RowLimit, 30),
             ("sort", SortColumn, None),
@@ -185,11 +189,13 @@ class _Tools:
         keyword = inspect.Parameter.KEYWORD_ONLY
         tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
-                inspect.Parameter(one, keyword, annotation=kind, default=default)
-                for one, kind, default in parameters
+                inspect.Parameter(parameter, keyword, annotation=kind, default=default)
+                for parameter, kind, default in parameters
             ]
         )
-        tool.__annotations__ = {one: kind for one, kind, _ in parameters} | {"return": str}
+        tool.__annotations__ = {parameter: kind for parameter, kind, _ in parameters} | {
+            "return": str
+        }
         return tool
 
     def advise(self, trace: TracePath, rule: str | None = None, rows: RowLimit = 20) -> str:
@@ -236,10 +242,10 @@ class _Tools:
         shown = whole.slice(first).select(columns or whole.columns)
         described = {
             column: {
-                "unit": one.unit or (one.row_of and f"row of {one.row_of}"),
-                "meaning": one.meaning,
+                "unit": definition.unit or (definition.row_of and f"row of {definition.row_of}"),
+                "meaning": definition.meaning,
             }
-            for column, one in SCHEMA[name].columns.items()
+            for column, definition in SCHEMA[name].columns.items()
             if column in shown.columns
         }
         source = {**source_of(opened), "table": name, "first": first, "columns": described}
@@ -254,19 +260,19 @@ def _answer(result: CommandResult, rows: int, sort: str | None = None) -> str:
     return limited(json_object(result.page(sort=sort, limit=rows)), rows)
 
 
-def limited(found: dict[str, Any], rows: int) -> str:
-    """Return ``found`` as JSON of at most :data:`MOST_BYTES` bytes.
+def limited(answer: dict[str, Any], rows: int) -> str:
+    """Return ``answer`` as JSON of at most :data:`MOST_BYTES` bytes.
 
     Lists have at most ``rows`` items, fewer where all are too long; long texts end with ``…``.
     ``cut`` has what was left out: the rows shown and all rows of a list, by its path.
     """
-    total = found.get("meta", {}).get("rows_total")
+    total = answer.get("meta", {}).get("rows_total")
     longest = _LONGEST_TEXT
     while True:
         cut: dict[str, dict[str, Any]] = {}
-        shown = _cut(found, "", rows, longest, cut)
+        shown = _cut(answer, "", rows, longest, cut)
         given = len(shown["rows"]) if isinstance(shown.get("rows"), list) else 0
-        first = found.get("meta", {}).get("first", 0)
+        first = answer.get("meta", {}).get("first", 0)
         if total is not None and first + given < total:
             cut["rows"] = {"list": "rows", "shown": given, "all": total}
         text = json.dumps({**shown, "cut": list(cut.values())}, allow_nan=False)
@@ -284,14 +290,14 @@ def _cut(value: Any, path: str, rows: int, longest: int, cut: dict[str, dict[str
     match value:
         case dict():
             return {
-                _cut(name, "names", rows, longest, cut): below(one, f"{path}.{name}".lstrip("."))
-                for name, one in value.items()
+                _cut(name, "names", rows, longest, cut): below(item, f"{path}.{name}".lstrip("."))
+                for name, item in value.items()
             }
         case list():
             if len(value) > rows:
                 most = max(len(value), cut.get(path, {}).get("all", 0))
                 cut[path] = {"list": path, "shown": rows, "all": most}
-            return [below(one, f"{path}[]") for one in value[:rows]]
+            return [below(item, f"{path}[]") for item in value[:rows]]
         case str() if len(value) > longest:
             cut["texts"] = {"list": "texts", "longest": longest}
             return f"{value[:longest]}…"
@@ -302,13 +308,15 @@ def _cut(value: Any, path: str, rows: int, longest: int, cut: dict[str, dict[str
 
 
 def _like(name: str, names: Collection[str]) -> str:
-    known = near(name, names)
-    return f"did you mean {known}?" if known else f"one of {', '.join(names)}"
+    likely = near(name, names)
+    return f"did you mean {likely}?" if likely else f"one of {', '.join(names)}"
 
 
 def _apart(trace: Trace) -> Trace:
-    """Return ``trace`` without the run that it is of, whose sweep may be out of the folder."""
-    return trace.with_meta(opened=tuple(one for one in trace.meta.opened if not is_run(Path(one))))
+    """Return ``trace`` without its recorded run: the sweep beside it may be outside the folder."""
+    return trace.with_meta(
+        opened=tuple(path for path in trace.meta.opened if not is_run(Path(path)))
+    )
 
 
 class _Confined:
@@ -361,31 +369,29 @@ class _Confined:
         """Return path, kind, format and bytes of each trace below ``folder``, and whether all files
         were examined.
         """
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         examined = 0
         for current, folders, files in os.walk(folder):
             here = Path(current)
             kind = "bundle" if is_bundle(here) else "recorded run" if is_run(here) else None
             if kind is not None:
-                size = sum(one.stat().st_size for one in here.rglob("*") if one.is_file())
-                found.append({"path": str(here), "kind": kind, "format": None, "bytes": size})
+                size = sum(file.stat().st_size for file in here.rglob("*") if file.is_file())
+                rows.append({"path": str(here), "kind": kind, "format": None, "bytes": size})
                 folders.clear()
                 continue
-            folders[:] = sorted(one for one in folders if not one.startswith("."))
+            folders[:] = sorted(child for child in folders if not child.startswith("."))
             for name in sorted(files):
                 path = here / name
                 examined += 1
                 if examined > _MOST_FILES:
-                    return found, False
+                    return rows, False
                 try:
                     form = detect(self.checked(str(path)))
                 except TraceanaError:
                     continue
                 size = path.stat().st_size
-                found.append(
-                    {"path": str(path), "kind": "file", "format": form.name, "bytes": size}
-                )
-        return found, True
+                rows.append({"path": str(path), "kind": "file", "format": form.name, "bytes": size})
+        return rows, True
 
     def _holds(self, real: Path) -> bool:
         return real == self._root or self._root in real.parents
@@ -421,7 +427,7 @@ class _Confined:
         if path.is_dir():
             yield from path.rglob("*")
         if path.parent != path:
-            yield from (one for one in path.parent.iterdir() if one.name.endswith(_BESIDE))
+            yield from (file for file in path.parent.iterdir() if file.name.endswith(_BESIDE))
             code = path.parent / INDUCTOR_FOLDER
             yield code
             yield from code.rglob("*")

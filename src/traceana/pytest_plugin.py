@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("--traceana-compare")
     folder = config.rootpath / FOLDER
     if name is not None and not (folder / name).is_dir():
-        kept = sorted(one.name for one in folder.glob("*") if one.is_dir())
+        kept = sorted(entry.name for entry in folder.glob("*") if entry.is_dir())
         there = f"baselines: {', '.join(kept)}" if kept else "no baselines saved"
         raise pytest.UsageError(f"no baseline {name} in {folder}; {there}")
 
@@ -111,14 +111,14 @@ def traceana_gate(request: pytest.FixtureRequest) -> Gate:
         from traceana.errors import TraceanaError
         from traceana.report.text import plain
 
-        found: tuple[list[str], GateResult] | str
+        outcome: tuple[list[str], GateResult] | str
         try:
-            found = _gated(request, calls, trace, baseline, max_slowdown, fail_on, max or {})
+            outcome = _gated(request, calls, trace, baseline, max_slowdown, fail_on, max or {})
         except TraceanaError as error:
-            found = plain(str(error))
-        if isinstance(found, str):  # outside the handler: pytest prints errors behind an error
-            pytest.fail(f"traceana: {found}", pytrace=False)
-        failed, result = found
+            outcome = plain(str(error))
+        if isinstance(outcome, str):  # outside the handler: pytest prints errors behind an error
+            pytest.fail(f"traceana: {outcome}", pytrace=False)
+        failed, result = outcome
         open_ = [f"{line}: failed" for line in result.inconclusive]
         if on_inconclusive == "fail":
             failed += open_
@@ -168,15 +168,15 @@ def _gated(
             )
     failed = _unfit(trace)
     inconclusive: list[str] = []
-    found: Diff | None = None
+    run_diff: Diff | None = None
     if baseline is not None and not failed:
         before, model_before = opened(baseline)
         failed += [f"baseline: {line}" for line in _unfit(before)]
         if not failed:
             from traceana.report.pages.diff import diff
 
-            found = diff(before, trace, model_a=model_before, model_b=model).summary
-            outcome, reason = found.gated(slowdown)
+            run_diff = diff(before, trace, model_a=model_before, model_b=model).summary
+            outcome, reason = run_diff.gated(slowdown)
             if outcome != "passed":
                 (failed if outcome == "failed" else inconclusive).append(reason)
     if rules or most:
@@ -186,13 +186,13 @@ def _gated(
         from traceana.runs import batches_beside
 
         figures = Figures(trace, batches_beside(trace.meta.opened))
-        for one in gates.broken(figures, advised(figures), rules, most):
-            (inconclusive if one.unknown else failed).append(broken_gate(one))
+        for gate in gates.broken(figures, advised(figures), rules, most):
+            (inconclusive if gate.unknown else failed).append(broken_gate(gate))
     saved = config.getoption("--traceana-save")
     if saved is not None:
         force = config.getoption("--traceana-force")
         save_run(folder / saved, name, trace, model, replace=force)
-    return failed, GateResult(trace, found, tuple(inconclusive))
+    return failed, GateResult(trace, run_diff, tuple(inconclusive))
 
 
 def _unfit(trace: Trace) -> list[str]:

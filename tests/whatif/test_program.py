@@ -14,7 +14,7 @@ from tests.support.opened import opened
 from tests.support.synthetic import Scenario, write_kineto
 from tests.whatif.test_profiler import OPERATORS, STEP_NS, STEPS, host_bound
 from traceana.settings import LEAST_PROFILER_COST
-from traceana.timeline.steps import step_time
+from traceana.timeline.steps import select, step_time
 from traceana.trace import Trace
 from traceana.whatif.profiler import profiler_cost
 from traceana.whatif.program import without_profiler
@@ -153,9 +153,9 @@ def test_work_begins_after_the_call_that_launches_it(both: tuple[Trace, Trace]) 
 def test_a_selection_has_the_times_of_the_whole(both: tuple[Trace, Trace]) -> None:
     recorded, program = both
     numbers = recorded.tables.steps["number"].to_list()[1:3]
-    selected = without_profiler(recorded.select(steps=numbers))
-    assert selected.tables.activities.equals(program.select(steps=numbers).tables.activities)
-    assert selected.tables.steps.equals(program.select(steps=numbers).tables.steps)
+    selected = without_profiler(select(recorded, steps=numbers))
+    assert selected.tables.activities.equals(select(program, steps=numbers).tables.activities)
+    assert selected.tables.steps.equals(select(program, steps=numbers).tables.steps)
 
 
 def test_memory_and_flows_move_with_their_threads() -> None:

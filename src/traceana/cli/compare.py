@@ -96,9 +96,9 @@ def compare(
     if pairs and by != "layer":
         raise typer.BadParameter("needs --by layer", param_hint="--map")
     given = [resolved(path) for path in runs]
-    found = runs_in(given)
-    paths = list(found.paths)
-    for why in found.left_out:
+    listed = runs_in(given)
+    paths = list(listed.paths)
+    for why in listed.left_out:
         message(f"skipped: {why}")
     for note in missing_runs(given):
         message(note)
@@ -118,32 +118,32 @@ def compare(
             step_marker=step_marker,
             device_model=device_model,
             rules=rules,
-            model=one,
+            model=manifest,
             strict=strict,
         )
-        for one in _each(model, len(paths), "--model")
+        for manifest in _each(model, len(paths), "--model")
     ]
     maps = [None, *_each(pairs, len(paths) - 1, "--map")]
     output = Output(tabling, writing, reads=paths)
     traces = [
-        open_trace([path], one, number=number, of=len(paths))
-        for number, (path, one) in enumerate(zip(paths, readings, strict=True))
+        open_trace([path], reading, number=number, of=len(paths))
+        for number, (path, reading) in enumerate(zip(paths, readings, strict=True))
     ]
     models = [trace.manifest for trace in traces]
-    codes = [exit_code(trace, one) for trace, one in zip(traces, readings, strict=True)]
+    codes = [exit_code(trace, reading) for trace, reading in zip(traces, readings, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if ExitCode.EMPTY_SELECTION in codes:
         return failed
     batches = [recorded_batch(path) for path in paths]
     named = zip(
-        [as_unicode(one) for one in label or found.labels],
+        [as_unicode(name) for name in label or listed.labels],
         traces,
         models,
         batches,
         maps,
         strict=True,
     )
-    output.write(page(Comparison(tuple(Run(*one) for one in named)), by=by))
+    output.write(page(Comparison(tuple(Run(*parts) for parts in named)), by=by))
     return failed
 
 

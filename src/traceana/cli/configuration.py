@@ -36,9 +36,9 @@ def _text(value: str) -> None:
 def _format(value: str) -> None:
     from traceana.report.render import BINARY_FORMATS, Format
 
-    known = [form.value for form in Format if form not in BINARY_FORMATS]
-    if value not in known:
-        raise ValueError(f"is not one of {', '.join(known)}")
+    formats = [form.value for form in Format if form not in BINARY_FORMATS]
+    if value not in formats:
+        raise ValueError(f"is not one of {', '.join(formats)}")
 
 
 def _colour(value: str) -> None:
@@ -62,10 +62,10 @@ def in_effect() -> dict[str, str]:
     Raises :class:`~traceana.errors.InvalidInputError`, and the errors of
     :func:`traceana.files.content`.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for read in _PLACES:
-        found = {**read().settings, **found}
-    return found
+        settings = {**read().settings, **settings}
+    return settings
 
 
 def sources() -> Iterator[Source]:
@@ -91,7 +91,7 @@ def project_file() -> Path | None:
     except OSError:  # it was deleted
         return None
     return next(
-        (one for folder in (here, *here.parents) if (one := folder / _PROJECT).is_file()), None
+        (file for folder in (here, *here.parents) if (file := folder / _PROJECT).is_file()), None
     )
 
 
@@ -159,8 +159,8 @@ def _settings(file: Path, table: Any) -> dict[str, str]:
 
 def _check(where: str, key: str, value: Any) -> None:
     if key not in KEYS:
-        known = near(key, KEYS)
-        hint = f"did you mean {known}?" if known else f"use one of {', '.join(KEYS)}"
+        likely = near(key, KEYS)
+        hint = f"did you mean {likely}?" if likely else f"use one of {', '.join(KEYS)}"
         raise InvalidInputError(f"{where} is not a setting: {hint}")
     if not isinstance(value, str):
         raise InvalidInputError(f"{where} is not text: write it in quotes")

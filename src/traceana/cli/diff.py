@@ -158,21 +158,21 @@ def diff(
     if by == "rank":
         return _jobs(paths, inputs, comparing, criteria, gate, output)
     readings = [inputs.reading(inputs.model_a), inputs.reading(inputs.model_b)]
-    used = [one for one, side in zip(readings, sides, strict=False) for _ in side]
+    used = [reading for reading, side in zip(readings, sides, strict=False) for _ in side]
     traces = [
-        open_trace([path], one, number=number, of=len(paths))
-        for number, (path, one) in enumerate(zip(paths, used, strict=True))
+        open_trace([path], reading, number=number, of=len(paths))
+        for number, (path, reading) in enumerate(zip(paths, used, strict=True))
     ]
     first = len(sides[0])
     if b is not None:
-        for place, (path, one) in enumerate(zip(paths, used, strict=True)):
+        for place, (path, chosen) in enumerate(zip(paths, used, strict=True)):
             other = paths[first if place < first else 0]
-            if one.capture is None and lacks_capture(traces[place], path, other):
-                traces[place] = open_trace([path], replace(one, capture=other))
+            if chosen.capture is None and lacks_capture(traces[place], path, other):
+                traces[place] = open_trace([path], replace(chosen, capture=other))
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], traces[0].manifest)
         note(f"saved as {kept.name}: {kept}")
-    codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
+    codes = [exit_code(trace, reading) for trace, reading in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
         return failed
@@ -219,21 +219,21 @@ def _jobs(
     rules = None if inputs.rules is None else str(inputs.rules)
     with progress() as done:
         reading = RankReading(inputs.step_marker, inputs.device_model, rules)
-        result, found = diff_jobs(paths[0], paths[1], reading, criteria, done)
+        result, job_diff = diff_jobs(paths[0], paths[1], reading, criteria, done)
     output.write(result)
-    bad = [line for job in (found.baseline, found.candidate) for line in bad_ranks(job.rows)]
+    bad = [line for job in (job_diff.baseline, job_diff.candidate) for line in bad_ranks(job.rows)]
     list_bad(bad)
-    jobs = (found.baseline, found.candidate)
+    jobs = (job_diff.baseline, job_diff.candidate)
     none_read = any(not job.rows["kernels"].count() for job in jobs)
     if none_read or (inputs.strict and bad):
         return ExitCode.DAMAGED_INPUT
     if gate is None:
         return ExitCode.OK
-    if found.step is None:
+    if job_diff.step is None:
         message("gate: no common step of all ranks of a job")
         passes = comparing.on_inconclusive == "pass"
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
-    return _exit_code(*gated(found.step.decides, gate), comparing.on_inconclusive)
+    return _exit_code(*gated(job_diff.step.decides, gate), comparing.on_inconclusive)
 
 
 def _exit_code(outcome: Gated, reason: str, on_inconclusive: Inconclusive) -> ExitCode:

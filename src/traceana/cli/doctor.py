@@ -59,8 +59,8 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     needs: dict[str | None, list[str]] = {}
     for requirement in requires("traceana") or ():
-        if found := _REQUIREMENT.match(requirement):
-            needs.setdefault(found["extra"], []).append(found["name"])
+        if parsed := _REQUIREMENT.match(requirement):
+            needs.setdefault(parsed["extra"], []).append(parsed["name"])
     yield "packages", ", ".join(f"{name} {_version(name) or 'missing'}" for name in needs[None])
     for extra, names in needs.items():
         if extra is not None and extra not in _FOR_DEVELOPERS:

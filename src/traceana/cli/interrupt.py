@@ -63,8 +63,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _unraisable(found: Any) -> None:
+def _unraisable(unraisable: Any) -> None:
     """End the process where the interrupt came in a callback, in which Python drops exceptions."""
-    if found.exc_type is KeyboardInterrupt:
+    if unraisable.exc_type is KeyboardInterrupt:
         end()
-    sys.__unraisablehook__(found)
+    sys.__unraisablehook__(unraisable)

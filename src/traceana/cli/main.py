@@ -116,18 +116,20 @@ def main() -> None:
     # The names of all commands are needed for --help, and to suggest one for a mistyped name; the
     # commands themselves to complete a command line.
     completes = f"_{PROGRAM.upper()}_COMPLETE" in os.environ
-    known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
+    is_command = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
     streams.install()
-    if name and not known and not completes and Path(name[0]).exists():
+    if name and not is_command and not completes and Path(name[0]).exists():
         streams.message(f"{name[0]} is not a command: did you mean traceana report {name[0]}?")
         sys.exit(ExitCode.USAGE)
-    if name != ["record"]:  # whose environment is that of the user's script
+    if name != ["record"]:  # runs the user's script in its environment
         few = choose_threads(words)
         if few and name not in _OF_SEVERAL_PROCESSES:
             stay_on_one()
     try:
         app = application(
-            name if known else COMMANDS, complete=not known, listed=not known and not completes
+            name if is_command else COMMANDS,
+            complete=not is_command,
+            listed=not is_command and not completes,
         )
         app(prog_name=PROGRAM)
     except SystemExit as ended:

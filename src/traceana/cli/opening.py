@@ -70,8 +70,8 @@ def noted(category: type[Warning]) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", category)
         yield
-    for one in caught:
-        note(str(one.message))
+    for warning in caught:
+        note(str(warning.message))
 
 
 def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activities",)) -> ExitCode:
@@ -104,7 +104,7 @@ def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activit
         )
         message(f"integrity problems: {listed}")
         return ExitCode.DAMAGED_INPUT
-    if not needs or any(trace.tables[one].height for one in needs if one != "activities"):
+    if not needs or any(trace.tables[table].height for table in needs if table != "activities"):
         return ExitCode.OK
     if "activities" not in needs:
         message(f"nothing to show for {meta.source}")
@@ -128,23 +128,23 @@ def numbers(text: str, option: str) -> list[int]:
     """
     from traceana.trace.schema import CPU_DEVICE
 
-    found: list[int] = []
+    selected: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.strip().partition("-")
         if first == "cpu" and not dash:
-            found.append(CPU_DEVICE)
+            selected.append(CPU_DEVICE)
         elif first.isdecimal() and (not dash or (last.isdecimal() and int(first) <= int(last))):
             wanted = range(int(first), int(last if dash else first) + 1)
-            if len(found) + wanted.stop - wanted.start > _MOST_NUMBERS:
+            if len(selected) + wanted.stop - wanted.start > _MOST_NUMBERS:
                 raise typer.BadParameter(
                     f"{text!r} is more than {_MOST_NUMBERS:,} numbers", param_hint=option
                 )
-            found.extend(wanted)
+            selected.extend(wanted)
         else:
             raise typer.BadParameter(
                 f"{text!r} is not a list of numbers: use 3 or 3,5 or 3-7", param_hint=option
             )
-    return found
+    return selected
 
 
 @contextmanager

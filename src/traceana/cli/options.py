@@ -3,7 +3,7 @@
 A command takes a group as one parameter (see ``command``).
 
 Values that the shell completes: rules, figures, classes, and layers of the manifest. A trace is not
-opened for them; its layers are those of the manifest beside it.
+opened for them; its layers are read from the manifest beside it.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Tabling:
         typer.Option(
             "--format",
             "-f",
-            metavar="|".join(known.value for known in Format),
+            metavar="|".join(form.value for form in Format),
             help="Default: from the suffix of -o, else table. parquet needs -o.",
         ),
     ] = None
@@ -197,14 +197,14 @@ def rules(incomplete: str) -> list[str]:
     from traceana.advise import RULES
 
     before, comma, last = incomplete.rpartition(",")
-    return [before + comma + one.id for one in RULES if one.id.startswith(last)]
+    return [before + comma + rule.id for rule in RULES if rule.id.startswith(last)]
 
 
 def figures(incomplete: str) -> list[str]:
     """Return the figures that complete ``incomplete``, each with its equals sign."""
     from traceana.advise.gates import METRICS
 
-    return [f"{one.name}=" for one in METRICS if one.name.startswith(incomplete)]
+    return [f"{metric.name}=" for metric in METRICS if metric.name.startswith(incomplete)]
 
 
 def scenarios(context: typer.Context, incomplete: str) -> list[str]:
@@ -212,7 +212,7 @@ def scenarios(context: typer.Context, incomplete: str) -> list[str]:
     not."""
     without = "no " if incomplete.startswith("no ") else ""
     begun = incomplete.removeprefix(without)
-    return [without + one for one in _selectable(context) if one.startswith(begun)]
+    return [without + word for word in _selectable(context) if word.startswith(begun)]
 
 
 def _selectable(context: typer.Context) -> Iterator[str]:
@@ -221,14 +221,14 @@ def _selectable(context: typer.Context) -> Iterator[str]:
     from traceana.whatif.scenario import NAMED, WORDS
 
     # A space would have to be quoted.
-    yield from (one for one in (*WORDS, *NAMED) if " " not in one)
+    yield from (word for word in (*WORDS, *NAMED) if " " not in word)
     # Parameters are filled in only where the value follows the option's equals sign.
     for file in [*context.args, *(context.params.get("files") or ())]:
         from traceana.runs.layer_manifest import find, read
 
         try:
             beside = find(Path(file))
-            layers = [] if beside is None else [one.path for one in read(beside).layers]
+            layers = [] if beside is None else [layer.path for layer in read(beside).layers]
         except TraceanaError:
             continue
         # Controls in a name would reach the terminal, and the shell would run a command in it.

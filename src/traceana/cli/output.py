@@ -99,7 +99,7 @@ class Output:
     def _chosen(self) -> Mapping[str, Any]:
         """The rows and columns of the table, as :meth:`CommandResult.page` takes them."""
         given = self._tabling
-        columns = [one for text in (given.columns or "").split(",") if (one := text.strip())]
+        columns = [name for text in (given.columns or "").split(",") if (name := text.strip())]
         return {"sort": given.sort, "filter": given.filter, "columns": columns}
 
     def _default_limit(self, result: CommandResult) -> int | None:

@@ -96,7 +96,7 @@ def ranks(
         )
     from traceana.job.sources import is_url
 
-    output = Output(tabling, writing, reads=[Path(one) for one in given if not is_url(one)])
+    output = Output(tabling, writing, reads=[Path(path) for path in given if not is_url(path)])
     if merge is not None:
         result = pages.of_shards(merge)
     elif shard is not None and keep is not None:

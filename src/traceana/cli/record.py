@@ -23,7 +23,7 @@ SEPARATOR = "--"
 
 
 class Choice(StrEnum):
-    """The profilers; ``auto`` is that of the training framework."""
+    """The profilers; ``auto`` is the profiler of the training framework."""
 
     AUTO = "auto"
     TORCH = "torch"

@@ -112,8 +112,8 @@ def reference() -> str:
         text = "\n".join(line.strip() for line in command.help.splitlines())
         parts.append(f"## {name}\n\n```\n{usage}\n```\n\n{text}\n")
         rows = {_row(parameter): _names(parameter) for parameter in command.params}
-        own = [row for row in rows if row not in in_order]
-        parts.append(_table("", own) if own else "")
+        unshared = [row for row in rows if row not in in_order]
+        parts.append(_table("", unshared) if unshared else "")
         common = [names for row, names in rows.items() if row in in_order]
         lacking = [row.split(" | ")[0][2:] for row in in_order if row not in rows]
         if len(lacking) < len(common):

@@ -67,22 +67,22 @@ def study(
             f"reads traces for {' and '.join(OF_TRIALS)}", param_hint="--sweep-from"
         )
     if sweep_from is not None:
-        found, left_out = of_trials(name, folders or [], sweep_from)
+        result, left_out = of_trials(name, folders or [], sweep_from)
     else:
-        found, left_out = studied(
+        result, left_out = studied(
             name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
         )
-        found = replace(found, missing=(*missing_runs(folders or ()), *found.missing))
+        result = replace(result, missing=(*missing_runs(folders or ()), *result.missing))
     for why in left_out:
         message(f"skipped: {why}")
     if published:
-        found = with_published(found)
-    if found.result.frame.is_empty():
+        result = with_published(result)
+    if result.result.frame.is_empty():
         why = "no runs, and the paper published a plot only" if published else "no matching runs"
         message(f"nothing to show: {why}")
-        output.write_page(page(found))
+        output.write_page(page(result))
         return ExitCode.EMPTY_SELECTION
-    output.write(page(found))
+    output.write(page(result))
     return ExitCode.OK
 
 
@@ -100,12 +100,12 @@ def of_trials(name: Name, paths: Sequence[Path], pattern: str) -> tuple[Study, l
     from traceana.study.timed_convolutions import trials_study
     from traceana.study.trials import as_runs, find_trials, kernel_times, read_trials
 
-    found, others = find_trials(paths, pattern)
+    files, others = find_trials(paths, pattern)
     left_out = []
     if others:
         named = "file without {} in its name" if others == 1 else "files without {} in their names"
         left_out.append(f"{others:,} {named.replace('{}', pattern)}")
-    trials = read_trials(found, left_out.append)
+    trials = read_trials(files, left_out.append)
     if name is Name.ALGORITHMS:
         return trials_study(trials), left_out
     return batch_study(as_runs(trials, kernel_times(trials))), left_out
@@ -130,7 +130,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     from traceana.study.trace_tables import traced_study
     from traceana.whatif.program import without_profiler
 
-    def known(run: RecordedRun) -> tuple[Recorded, Manifest | None]:
+    def read_run(run: RecordedRun) -> tuple[Recorded, Manifest | None]:
         model = None if run.layers is None else read_manifest(run.layers)
         folder = as_unicode(str(run.folder))
         return recorded(folder, run.run, run.environment(), run.timing(), model), model
@@ -138,14 +138,14 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     left_out: list[str] = []
     if name in OF_STEPS:
         folders = find_runs(paths)
-        runs = [known(run)[0] for run in folders]
+        runs = [read_run(run)[0] for run in folders]
         if name is not Name.SCALING:
             return (batch_study if name is Name.BATCH else ratio_study)(runs), left_out
         exchanged = [
-            communicated(communication(open_trace([one.folder], reading)).frame)
-            if run.devices > 1 and not run.failure and one.run.traces
+            communicated(communication(open_trace([source.folder], reading)).frame)
+            if run.devices > 1 and not run.failure and source.run.traces
             else None
-            for one, run in zip(folders, runs, strict=True)
+            for source, run in zip(folders, runs, strict=True)
         ]
         return scaling_study(runs, exchanged), left_out
     measured: list[AlgorithmStudy] = []
@@ -172,13 +172,13 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
             )
             traced.append(Traced(alone, trace, trace.manifest))
             continue
-        for one in find_runs([path]):
-            if one.complete and one.run.traces:
-                run, model = known(one)
-                trace = without_profiler(open_trace([one.folder], reading))
+        for recording in find_runs([path]):
+            if recording.complete and recording.run.traces:
+                run, model = read_run(recording)
+                trace = without_profiler(open_trace([recording.folder], reading))
                 traced.append(Traced(run, trace, model))
             else:
-                left_out.append(f"{one.folder}: {one.run.reason or 'no trace'}")
+                left_out.append(f"{recording.folder}: {recording.run.reason or 'no trace'}")
     if name in OF_ALGORITHMS:
         return convolution_study(name, measured, traced), left_out
     return traced_study(name, traced), left_out

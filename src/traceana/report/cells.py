@@ -34,7 +34,7 @@ DISPLAY_UNITS: Final[dict[Kind, numbers.Units]] = {
 
 
 _RATES: Final = (Kind.RATE, Kind.FLOP_RATE)
-"""Kinds whose unit is that of the largest value, so that the tables of a run have the same."""
+"""Kinds with the unit of the largest value: all tables of a run then have the same unit."""
 
 
 class Cells(msgspec.Struct, frozen=True):
@@ -62,12 +62,13 @@ class Cells(msgspec.Struct, frozen=True):
 def cells_of(table: Table) -> list[Cells]:
     """Return the columns of ``table`` as text, with bars after the column that they show."""
     scales = {} if table.layout == "records" else _scales(table)
-    found = []
+    cells = []
     for column in table.columns:
-        found.append(_cells(column, table, scales.get(column.name)))
+        cells.append(_cells(column, table, scales.get(column.name)))
         if column.name == table.bars:
-            found.append(_bars(table.bars_of(column.name)))
-    return found
+            bars = [_bar(share) for share in table.bars_of(column.name)]
+            cells.append(Cells(BAR, "", "", Kind.TEXT, bars))
+    return cells
 
 
 def value_text(kind: Kind, value: Any) -> str:
@@ -93,7 +94,7 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
         if column.kind in DISPLAY_UNITS or column.kind is Kind.INTENSITY:
             shared = column.scale or column.name
             sharing.setdefault((column.kind, shared), []).append(column.name)
-    found = {}
+    scales = {}
     for (kind, shared), columns in sharing.items():
         values = [value for name in columns for value in table.frame[name]]
         total = max(abs(table.totals.get(name, 0)) for name in columns)
@@ -106,8 +107,8 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
             scale = numbers.scale(values, DISPLAY_UNITS[kind], total)
         else:
             scale = numbers.column_scale(values, DISPLAY_UNITS[kind], total)
-        found.update(dict.fromkeys(columns, scale))
-    return found
+        scales.update(dict.fromkeys(columns, scale))
+    return scales
 
 
 def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
@@ -120,21 +121,21 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
     if scale is not None:
         write, write_total = scale.write, scale.write_total
     if column.signed:
-        write, write_total = (partial(_signed, one) for one in (write, write_total))
+        write, write_total = (partial(_signed, writer) for writer in (write, write_total))
+    if kind is Kind.KERNEL:
+        cells = texts(kind, values)
+    else:
+        cells = ["" if value is None else write(value) for value in values]
     total = table.totals.get(column.name)
     return Cells(
         column.name,
         column.title,
         "" if scale is None else scale.unit,
         kind,
-        texts(kind, values) if kind is Kind.KERNEL else _written(values, write),
+        cells,
         "" if total is None else write_total(total),
         column.group,
     )
-
-
-def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
-    return ["" if value is None else write(value) for value in values]
 
 
 def _signed(write: Callable[[Any], str], value: Any) -> str:
@@ -143,10 +144,6 @@ def _signed(write: Callable[[Any], str], value: Any) -> str:
     if text.endswith("%") and text.startswith(("<", ">")):
         return "≈ 0"
     return numbers.with_sign(text, value)
-
-
-def _bars(lengths: list[float]) -> Cells:
-    return Cells(BAR, "", "", Kind.TEXT, [_bar(length) for length in lengths])
 
 
 def _bar(share: float) -> str:

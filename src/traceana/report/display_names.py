@@ -130,7 +130,7 @@ _NOISE: Final = (
 _LAMBDA: Final = re.compile(
     r"[\[{]lambda ?\([^()]*\)(?: ?\(instance (\d+)\)\]|#(\d+)\}(?: const)?)"
 )
-"""A lambda as NVIDIA's demangler writes it, or as that of GCC and LLVM does."""
+"""A lambda as the demanglers of NVIDIA, or of GCC and LLVM, write it."""
 _CALLED: Final = re.compile(r"::operator ?\(\)\(\)(?: const)?")
 _IMPLEMENTATION: Final = re.compile(r"(?:void )?gpu_kernel_impl(?:_nocast)?<")
 _NUMBERED: Final = re.compile(r" ?::lambda#\d+")
@@ -157,8 +157,8 @@ def category(name: str) -> str:
 
 def class_of(category_: str, part_: str | None) -> str:
     """Return the name of a part of a category with both: ``activation: ReLU``."""
-    whole, own = category(category_), part(part_ or "")
-    return whole if part_ in (None, "", "unknown") or own == whole else f"{whole}: {own}"
+    whole, detail = category(category_), part(part_ or "")
+    return whole if part_ in (None, "", "unknown") or detail == whole else f"{whole}: {detail}"
 
 
 def part(name: str) -> str:
@@ -167,7 +167,7 @@ def part(name: str) -> str:
     ``name`` may have several parts, separated by commas; unknown ones are omitted.
     """
     if ", " in name:
-        return ", ".join(part(one) for one in name.split(", ") if one not in ("", "unknown"))
+        return ", ".join(part(piece) for piece in name.split(", ") if piece not in ("", "unknown"))
     if name in PARTS:
         return PARTS[name]
     if "+" in name:
@@ -179,7 +179,7 @@ def part(name: str) -> str:
 def trace_file(path: str) -> str:
     """Return the name of a trace for a title, after its folder where it is just ``trace``.
 
-    So are those of all recorded runs, and most that are exported by hand.
+    All recorded runs have a trace of this name, and most that are exported by hand.
     """
     file = PurePath(path)
     general = file.name.partition(".")[0] == "trace"
@@ -205,7 +205,7 @@ _RELEASE: Final = re.compile(r"\b\d+(?:\.\d+){1,2}")
 
 def libraries(names: str) -> str:
     """Return the display names of libraries, separated by commas."""
-    return ", ".join(LIBRARIES.get(one, one) for one in map(str.strip, plain(names).split(",")))
+    return ", ".join(LIBRARIES.get(name, name) for name in map(str.strip, plain(names).split(",")))
 
 
 def brief(name: str) -> str:
@@ -231,11 +231,11 @@ def brief(name: str) -> str:
 
 def briefs(kernels: Iterable[str]) -> dict[str, str]:
     """Return the brief name of each of ``kernels``, or the long name if two would be the same."""
-    found = {name: brief(name) for name in kernels}
-    seen = Counter(found.values())
+    brief_names = {name: brief(name) for name in kernels}
+    seen = Counter(brief_names.values())
     return {
         name: shown if seen[shown] == 1 else plain(_without_noise(name))
-        for name, shown in found.items()
+        for name, shown in brief_names.items()
     }
 
 
@@ -278,9 +278,9 @@ def _shortened(name: str) -> str:
     name = _OPERANDS.sub("", name).replace("> >", ">>")
     if "lambda" not in name:
         return name
-    shown = _LAMBDA.sub(lambda found: f"lambda#{found[1] or found[2]}", name)
+    shown = _LAMBDA.sub(lambda match: f"lambda#{match[1] or match[2]}", name)
     shown = _CALLED.sub("", shown)
-    shown = _NESTED.sub(lambda found: found[0].replace("::lambda#", "."), shown)
+    shown = _NESTED.sub(lambda match: match[0].replace("::lambda#", "."), shown)
     kept: list[str] = []
     opened: list[int] = []
     for part_ in _PARENTHESES.split(shown):
@@ -312,7 +312,7 @@ def _of_pytorch(name: str) -> str:
 
 def _tensile(name: re.Match[str]) -> str:
     """Return tile, layout and variant of a Tensile kernel: ``Cijk MT64x64x32 NT``."""
-    layout = "".join(_LAYOUTS.get(one, "?") for one in (name[1], name[2]))
+    layout = "".join(_LAYOUTS.get(letter, "?") for letter in (name[1], name[2]))
     return " ".join(("Cijk", name[4], layout, *_DIFFER.findall(name[5])))
 
 

@@ -33,13 +33,13 @@ PERFETTO: Final = ".perfetto.json"
 SPEEDSCOPE: Final = ".speedscope.json"
 DUCKDB: Final = ".duckdb"
 _AT_ONCE: Final = 50_000
-"""Events whose text is in memory at a time."""
+"""Events that are written to text at a time."""
 _GZIP: Final = 31
 """The window bits of zlib with gzip's header, which then has no time."""
 
 
 def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write the trace for another tool and return the path, whose ending is the format.
+    """Write the trace for another tool and return the path; its ending names the format.
 
     ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; either with ``.gz``.
     ``.duckdb`` is a DuckDB database of the tables. Raises
@@ -54,7 +54,7 @@ def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = Fals
 
 
 def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
-    """Return what makes the content of a file called ``name``, whose ending is the format.
+    """Return the function that yields the content of ``name``; its ending names the format.
 
     Raises :class:`~traceana.errors.CannotWriteError` on another ending, and
     :class:`~traceana.errors.MissingDependencyError` without duckdb for its ending.
@@ -80,12 +80,12 @@ def _compressed(make: Callable[[Trace], Iterator[bytes]], trace: Trace) -> Itera
 
 
 def perfetto(trace: Trace) -> Iterator[bytes]:
-    """Yield all events in Chrome's Trace Event Format, with tracks of what traceana found.
+    """Yield all events in Chrome's Trace Event Format, with idle gaps, layers and critical path.
 
     Every activity, operator, range and runtime call is a complete event (``ph`` X) on the track of
     its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
-    trace's nanoseconds. Devices have a track of idle gaps by cause, and one of the layers whose
-    work runs; the critical path has its own. ``args`` hold class, layer and operator.
+    trace's nanoseconds. Each device has a track of its idle gaps by cause and a track of the
+    running layers; the critical path has a track too. ``args`` hold class, layer and operator.
     """
     needs_timeline(trace, "export")
     window = capture(trace)
@@ -109,7 +109,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
 def speedscope(trace: Trace) -> Iterator[bytes]:
     """Yield the time of the layers as a profile of speedscope: stacks of layers, passes, classes.
 
-    Weights are the trace's nanoseconds; their sum is that of all work.
+    Weights are the trace's nanoseconds; they add up to the time of all work.
     """
     needs_timeline(trace, "export")
     tree = layer_tree(trace)
@@ -157,7 +157,7 @@ _NAMES: Final = {
 def _tracks(window: Window) -> pl.DataFrame:
     """Return for each ``track`` its kind, process and thread, and their names.
 
-    A device, and the host of a rank, is a process. A thread of it is a track; its number is that of
+    A device, and the host of a rank, is a process. A track is a thread of it, numbered by
     the track, because streams and threads of several kinds have equal numbers.
     """
     processes: dict[tuple[int | None, int | None], int] = {}
@@ -184,25 +184,25 @@ def _process(row: dict[str, Any]) -> str:
 
 def _metadata(tracks: pl.DataFrame) -> list[str]:
     """Return the names of processes and threads, in the order in which a viewer shows them."""
-    found = []
+    events = []
     for process, of in tracks.select("process", "of").unique(maintain_order=True).iter_rows():
-        found += [("process_name", process, 0, {"name": of})]
-        found += [("process_sort_index", process, 0, {"sort_index": process})]
+        events += [("process_name", process, 0, {"name": of})]
+        events += [("process_sort_index", process, 0, {"sort_index": process})]
     streams = tracks.filter(pl.col("kind") == "stream").unique("process", maintain_order=True)
     layers = streams.with_columns(pl.lit("layers").alias("thread_name"), pl.col("thread") - 1)
     for process, thread, name in (
         pl.concat([layers, tracks]).select("process", "thread", "thread_name").iter_rows()
     ):
-        found += [("thread_name", process, thread, {"name": name})]
-        found += [("thread_sort_index", process, thread, {"sort_index": thread})]
+        events += [("thread_name", process, thread, {"name": name})]
+        events += [("thread_sort_index", process, thread, {"sort_index": thread})]
     return [
         json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments})
-        for name, process, thread, arguments in found
+        for name, process, thread, arguments in events
     ]
 
 
 def _layers(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the layers whose work runs on each device, each until the next one's work starts."""
+    """Return the running layer of each device, until work of the next layer starts."""
     work = events.filter(pl.col("kind") == "stream").sort("process", "start_ns")
     layer = pl.col("layer").fill_null("(no layer)")
     changed = (layer != layer.shift()) | (pl.col("process") != pl.col("process").shift())
@@ -294,7 +294,7 @@ WORK: Final = {
 }
 """The columns of the table ``work`` and their meanings."""
 
-_FOUND: Final = {
+_ROWS_OF_RESULTS: Final = {
     "idle_gaps": "the idle gaps of each device with their causes: the rows of idle --by gap",
     "critical_path": "the segments of the critical path: the rows of critical --by segment",
     "work": "the activities that are work (not synchronization), with the texts of their rows",
@@ -316,7 +316,7 @@ def database(trace: Trace) -> Iterator[bytes]:
     Tables and columns are those of docs/tables.md, with their meanings as comments, and a column
     ``row`` in each, since a database has no order; times are BIGINT nanoseconds. ``work`` has a row
     per activity that is work, with the texts of what it refers to; ``idle_gaps`` and
-    ``critical_path`` are what the commands find, ``meta`` is the trace's metadata. Raises
+    ``critical_path`` have the rows of the commands, ``meta`` the trace's metadata. Raises
     ``OSError`` where the temporary files cannot be written.
     """
     tables = _tables(trace)
@@ -364,7 +364,10 @@ def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
     yield "work", _work(trace)
     yield "idle_gaps", idle(trace, by="gap").frame
     yield "critical_path", critical(trace, by="segment").frame
-    yield "meta", _meta(trace)
+    values: dict[str, Any] = msgspec.to_builtins(trace.meta)
+    values |= {"traceana": __version__, "schema_version": SCHEMA_VERSION}
+    texts = [json.dumps(value) for value in values.values()]
+    yield "meta", pl.DataFrame({"property": list(values), "value": texts})
 
 
 def _work(trace: Trace) -> pl.DataFrame:
@@ -382,30 +385,22 @@ def _work(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _meta(trace: Trace) -> pl.DataFrame:
-    values: dict[str, Any] = msgspec.to_builtins(trace.meta)
-    values |= {"traceana": __version__, "schema_version": SCHEMA_VERSION}
-    return pl.DataFrame(
-        {"property": list(values), "value": [json.dumps(one) for one in values.values()]}
-    )
-
-
 def _comment(base: Any, name: str) -> None:
     """Write the meanings of a table and its columns into the database."""
     described = SCHEMA.get(name)
-    meaning = _FOUND[name] if described is None else described.row
+    meaning = _ROWS_OF_RESULTS[name] if described is None else described.row
     base.execute(f'COMMENT ON TABLE "{name}" IS {_literal(meaning)}')
     columns = WORK if name == "work" else {}
     if described is not None:
         columns = {ROW: _ROW_MEANING}
-        columns |= {column: _meaning(one) for column, one in described.columns.items()}
+        columns |= {column: _meaning(declared) for column, declared in described.columns.items()}
     for column, text in columns.items():
         base.execute(f'COMMENT ON COLUMN "{name}"."{column}" IS {_literal(text)}')
 
 
 def _meaning(column: Column) -> str:
     row = column.row_of and f"row of {column.row_of}"
-    return "; ".join(one for one in (column.meaning, column.unit, row) if one)
+    return "; ".join(part for part in (column.meaning, column.unit, row) if part)
 
 
 def _literal(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from traceana.report.page import Data, Page, Rows
+from traceana.report.page import Page, Rows
 from traceana.report.text import plain
 from traceana.settings import SETTINGS
 from traceana.version import __version__
@@ -58,7 +58,15 @@ def json_object(page: Page) -> dict[str, Any]:
     data = page.data
     if data.whole is not None:
         return {"schema_version": JSON_SCHEMA_VERSION, "meta": _head(page.command), **data.whole}
-    whole: dict[str, Any] = {"meta": _meta(page.command, data)}
+    meta = {
+        **_head(page.command, data.source),
+        "units": _units((data.rows, *data.sections.values())),
+        "totals": dict(data.totals),
+        "total_ns": data.totals.get("time_ns"),
+        "rows_total": data.rows_total,
+        "notes": list(data.notes),
+    }
+    whole: dict[str, Any] = {"meta": meta}
     if data.summary is not None:
         whole["summary"] = data.summary
     whole["rows"] = _rows(data.rows)
@@ -68,11 +76,11 @@ def json_object(page: Page) -> dict[str, Any]:
 
 
 def _rows(rows: Rows) -> list[dict[str, Any]]:
-    found = rows.frame.to_dicts()
-    for row, details in zip(found, rows.details, strict=False):
+    records = rows.frame.to_dicts()
+    for row, details in zip(records, rows.details, strict=False):
         for name, value in details.items():
             row[name] = value.to_dicts() if isinstance(value, pl.DataFrame) else value
-    return found
+    return records
 
 
 def _head(command: str, source: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -82,17 +90,6 @@ def _head(command: str, source: Mapping[str, Any] | None = None) -> dict[str, An
         "command": command,
         **(source or {}),
         "settings": {name: setting.value for name, setting in SETTINGS.items()},
-    }
-
-
-def _meta(command: str, data: Data) -> dict[str, Any]:
-    return {
-        **_head(command, data.source),
-        "units": _units((data.rows, *data.sections.values())),
-        "totals": dict(data.totals),
-        "total_ns": data.totals.get("time_ns"),
-        "rows_total": data.rows_total,
-        "notes": list(data.notes),
     }
 
 

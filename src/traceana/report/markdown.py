@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
@@ -70,7 +70,12 @@ def _table(table: Table) -> list[str]:
     columns = [column for column in cells_of(table) if column.name != BAR]
     lines = []
     if columns and columns[0].cells:
-        lines = _piped(columns)
+        lines = [
+            _line(_escaped(_title(column)) for column in columns),
+            _line("---:" if column.right else "---" for column in columns),
+        ]
+        rows = zip(*(column.cells for column in columns), strict=True)
+        lines += [_line(map(_escaped, cells)) for cells in rows]
         if table.totals and table.layout != "compact":
             totals = [f"**{column.total}**" if column.total else "" for column in columns]
             lines.append(_line([totals[0] or "**total**", *totals[1:]]))
@@ -80,14 +85,6 @@ def _table(table: Table) -> list[str]:
     if not table.folded or not lines:
         return lines
     return [f"<details><summary>{_escaped(table.folded)}</summary>", "", *lines, "", "</details>"]
-
-
-def _piped(columns: Sequence[Cells]) -> list[str]:
-    return [
-        _line(_escaped(_title(column)) for column in columns),
-        _line("---:" if column.right else "---" for column in columns),
-        *(_line(map(_escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)),
-    ]
 
 
 def _title(column: Cells) -> str:

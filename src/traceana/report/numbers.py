@@ -71,7 +71,7 @@ def scale(values: Iterable[float | None], units: Units, total: float = 0) -> Sca
 
 
 def column_scale(cells: Iterable[float | None], units: Units, total: float = 0) -> Scale:
-    """Return the scale of a column of amounts: that of its largest value, or the next smaller unit.
+    """Return the scale of a column of amounts, by its largest value or the next smaller unit.
 
     The smaller unit needs fewer zeros where most ``cells`` are below a tenth of the larger one, or
     are below it while the largest value is just above. It has the same resolution, and is used
@@ -96,18 +96,18 @@ def moment_scale(
     Where the rows have ``durations``, most of these are at least as long as the last decimal. A
     moment is a position, so that it may need more than four digits.
     """
-    known = [value for value in values if value is not None]
-    found = scale(known, units)
-    if found.factor == 1:
-        return found
-    distinct = len(set(known))
+    moments = [value for value in values if value is not None]
+    chosen = scale(moments, units)
+    if chosen.factor == 1:
+        return chosen
+    distinct = len(set(moments))
     lengths = sorted(length for length in durations if length)
-    finest = lengths[(len(lengths) - 1) // 2] if lengths else found.factor
-    for decimals in range(found.decimals, round(log10(found.factor))):
-        step = found.factor / 10**decimals
-        if step <= finest and len({round(value / step) for value in known}) >= 0.9 * distinct:
-            return replace(found, decimals=decimals)
-    return replace(found, decimals=round(log10(found.factor)))
+    finest = lengths[(len(lengths) - 1) // 2] if lengths else chosen.factor
+    for decimals in range(chosen.decimals, round(log10(chosen.factor))):
+        step = chosen.factor / 10**decimals
+        if step <= finest and len({round(value / step) for value in moments}) >= 0.9 * distinct:
+            return replace(chosen, decimals=decimals)
+    return replace(chosen, decimals=round(log10(chosen.factor)))
 
 
 def ratio_scale(values: Iterable[float | None]) -> Scale:

@@ -108,7 +108,7 @@ class Notes(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """An axis of a chart: its title and the kind of its values, which is that of a column.
+    """An axis of a chart: its title, and the kind of its values as in a column.
 
     A linear axis starts at 0 unless ``from_zero`` is False. ``extent`` are the smallest and the
     largest value of all charts that share the axis: they have one unit and one length.
@@ -125,14 +125,14 @@ class Marks(msgspec.Struct, frozen=True):
     """Marks of a chart, one per row of ``frame``, at the columns ``x`` and ``y``.
 
     A bar reaches from ``y`` to ``y_end``, or from 0; so does a band. A line or rule connects the
-    rows of one ``colour``; a rule without ``y`` is vertical. A text is the ``label`` itself, and a
-    cross that of a failure, above the chart. A value is ``x`` at the end of its bar, in the unit of
-    the axis, or the ``label`` where a bar is missing. ``colour`` is a column of names, which the
-    legend lists except those of rules, ``size`` a column that the areas of points are proportional
-    to. At a mark, a reader can look up its ``label``, by default its names on the axes and its
-    colour, its values on the axes and the columns ``shown``. Bars that are ``grouped`` stand beside
-    each other, a colour each, pale where ``faint`` is true. A cell fills its place between two axes
-    of names.
+    rows of one ``colour``; a rule without ``y`` is vertical. A text is the ``label`` itself. A
+    cross above the chart is a failure, with its ``label``. A value is ``x`` at the end of its bar,
+    in the unit of the axis, or the ``label`` where a bar is missing. ``colour`` is a column of
+    names, which the legend lists except for rules; the areas of points are proportional to the
+    column ``size``. At a mark, a reader can look up its ``label``, by default its names on the axes
+    and its colour, its values on the axes and the columns ``shown``. Bars that are ``grouped``
+    stand beside each other, a colour each, pale where ``faint`` is true. A cell fills its place
+    between two axes of names.
     """
 
     frame: pl.DataFrame
@@ -160,7 +160,7 @@ class Illustration(msgspec.Struct, frozen=True):
 class Chart(Illustration, frozen=True):
     """A chart with ``marks`` over two axes, and a ``summary`` of it in words.
 
-    ``height`` is in pixels, by default that of its rows of names. ``colours`` has colours of names;
+    ``height`` is in pixels; the default fits the rows of names. ``colours`` has colours of names;
     others follow the palette.
     """
 
@@ -184,9 +184,9 @@ class Icicle(Illustration, frozen=True):
     and its children together.
 
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
-    ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
-    ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``colours`` are
-    those of categories other than classes of work.
+    ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and the columns
+    ``shown``. Times are sums over ``steps`` steps; a picture shows their mean. ``colours`` has the
+    colours of categories other than classes of work.
     """
 
     summary: str
@@ -277,5 +277,5 @@ def pictures_of(page: Page) -> list[Illustration]:
 def head_of(page: Page) -> tuple[Block, ...]:
     """Return the title and the facts that ``page`` begins with."""
     first = 1 if page.blocks and isinstance(page.blocks[0], Heading) else 0
-    facts = takewhile(lambda one: isinstance(one, Facts), page.blocks[first:])
+    facts = takewhile(lambda block: isinstance(block, Facts), page.blocks[first:])
     return (*page.blocks[:first], *facts)

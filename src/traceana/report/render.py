@@ -37,7 +37,7 @@ ILLUSTRATED_FORMATS = frozenset({Format.HTML, Format.XLSX})
 HTML_ROWS = 2_000
 """Rows of a table in HTML, if nothing else is asked for."""
 
-_SUFFIXES = {f".{known.value}": known for known in Format if known is not Format.TABLE} | {
+_SUFFIXES = {f".{format_.value}": format_ for format_ in Format if format_ is not Format.TABLE} | {
     ".txt": Format.TABLE
 }
 
@@ -63,14 +63,14 @@ def format_of(path: Path | None) -> Format:
     """
     if path is None or not path.suffix:
         return Format.TABLE
-    known = _SUFFIXES.get(path.suffix.lower())
+    format_ = _SUFFIXES.get(path.suffix.lower())
     if path.suffix.lower() in _PLOT_SUFFIXES:
         raise CannotWriteError(f"{path.name}: pictures are written with --plot")
-    if known is None:
+    if format_ is None:
         raise CannotWriteError(
             f"{path.name}: no format by that suffix; use {', '.join(_SUFFIXES)}, or --format"
         )
-    return known
+    return format_
 
 
 def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:

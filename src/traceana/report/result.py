@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CommandResult(Result, frozen=True, kw_only=True):
-    """What a command shows: a frame with its totals and notes, and its page.
+    """The result of a command: a frame with its totals and notes, and its page.
 
     ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
     documents another (a union of intervals, for example); columns without a known value have none.
@@ -51,7 +51,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
     @classmethod
     def of(
         cls,
-        found: Result,
+        result: Result,
         page: Callable[[Arranged], Page],
         *,
         screenful: int | None = None,
@@ -60,13 +60,13 @@ class CommandResult(Result, frozen=True, kw_only=True):
         summary: Any = None,
         filterable: bool = True,
     ) -> CommandResult:
-        """Return ``found`` with its page.
+        """Return ``result`` with its page.
 
-        HTML and workbooks also have the ``pictures``, or what ``complete`` adds to the page, whose
-        tables have at most the given number of rows.
+        HTML and workbooks also have the ``pictures``, or the page that ``complete`` returns, with
+        at most the given number of rows in each table.
         """
         return cls(
-            found._frame, found.totals, found.notes, found.columns,
+            result._frame, result.totals, result.notes, result.columns,
             summary=summary, _make_page=page, screenful=screenful, _pictures=pictures,
             _complete=complete, filterable=filterable,
         )  # fmt: skip
@@ -84,7 +84,7 @@ class CommandResult(Result, frozen=True, kw_only=True):
         ``sort`` can be the title of a column too, as the page has it. ``filter`` selects rows
         (:func:`~traceana.report.selection.filtered`) and ``columns`` columns of the first table.
         """
-        found: Result = self
+        selected: Result = self
         if filter is not None:
             from traceana.report.selection import filtered
 
@@ -93,8 +93,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
                     "--filter applies to the rows of one table, as kernels and layers have: this "
                     "command has several"
                 )
-            found = filtered(self, filter, self._titles)
-        page = self._make_page(arrange(found, sort=sort, limit=limit, titles=self._titles))
+            selected = filtered(self, filter, self._titles)
+        page = self._make_page(arrange(selected, sort=sort, limit=limit, titles=self._titles))
         if columns:
             from traceana.report.selection import with_columns
 
@@ -103,10 +103,10 @@ class CommandResult(Result, frozen=True, kw_only=True):
 
     def _titles(self) -> dict[str, str]:
         blocks = self._make_page(arrange(self)).blocks
-        shown = [one for block in blocks if isinstance(block, Table) for one in block.columns]
+        shown = [column for block in blocks if isinstance(block, Table) for column in block.columns]
         # A page may show columns that it makes of the rows, such as one a run.
-        own = {*self._frame.columns}
-        return {one.title.lower(): one.name for one in reversed(shown) if one.name in own}
+        in_frame = [column for column in shown if column.name in self._frame.columns]
+        return {column.title.lower(): column.name for column in reversed(in_frame)}
 
     def illustrated(
         self,

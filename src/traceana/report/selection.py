@@ -25,9 +25,9 @@ _AMOUNT: Final = re.compile(r"(?P<number>[-\u2212]?\d[\d,]*(?:\.\d+)?)\s*(?P<uni
 def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]]) -> Result:
     """Return ``result`` with the rows that ``text`` selects: ``class == GEMM``, ``time > 2 ms``.
 
-    A column is named as in :func:`~traceana.result.arrange`. ``==`` and ``!=`` compare the value,
-    as the table shows it or as CSV has it, without case; ``~`` is part of the text; numbers have a
-    unit, or that of CSV. Rows without a value are not selected, except by ``!=``.
+    A column is named as in :func:`~traceana.result.arrange`. ``==`` and ``!=`` compare the value
+    as the table or CSV shows it, ignoring case; ``~`` searches in the text; numbers without a unit
+    have the unit of CSV. Rows without a value are not selected, except by ``!=``.
 
     Raises :class:`~traceana.errors.UsageError` on another form, and
     :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
@@ -41,10 +41,10 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     kinds = {column.name: column.kind for column in result.columns}
     kept = _compared(frame[name], kinds.get(name, Kind.TEXT), how, value)
     rows = frame.filter(kept)
-    # Totals other than sums, such as a union of intervals, stay those of all rows.
+    # Totals other than sums, such as a union of intervals, keep the value of all rows.
     totals = {
-        one: int(rows[one].sum()) if int(frame[one].sum()) == total else total
-        for one, total in result.totals.items()
+        column: int(rows[column].sum()) if int(frame[column].sum()) == total else total
+        for column, total in result.totals.items()
     }
     note = f"filter {text}: {rows.height:,} of {frame.height:,} rows"
     return Result(rows, totals, (note, *result.notes), result.columns)
@@ -76,31 +76,34 @@ def _amount(kind: Kind, text: str) -> float:
     if kind is Kind.SHARE:
         units["%"] = 0.01
     if match is None or match["unit"] not in units:
-        known = ", ".join(one for one in units if one)
-        raise UsageError(f"--filter: {text} is not a number{f' with {known}' if known else ''}")
+        allowed = ", ".join(unit for unit in units if unit)
+        raise UsageError(f"--filter: {text} is not a number{f' with {allowed}' if allowed else ''}")
     return float(match["number"].replace(",", "").replace("\u2212", "-")) * units[match["unit"]]
 
 
 def with_columns(page: Page, names: Sequence[str]) -> Page:
-    """Return ``page`` with the columns ``names`` of its first table, in this order; ``all`` leaves
-    out none for want of width.
+    """Return ``page`` with the columns ``names`` of its first table, in this order.
+
+    ``all`` keeps every column, even if the terminal is narrow.
 
     Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
     """
-    at = next((at for at, one in enumerate(page.blocks) if isinstance(one, Table)), None)
-    blocks = [replace(one, dropped=()) if isinstance(one, Table) else one for one in page.blocks]
+    at = next((at for at, block in enumerate(page.blocks) if isinstance(block, Table)), None)
+    blocks = [
+        replace(block, dropped=()) if isinstance(block, Table) else block for block in page.blocks
+    ]
     if at is None or tuple(names) == (ALL,):
         return replace(page, blocks=tuple(blocks))
     table = blocks[at]
     assert isinstance(table, Table)
-    by_title = {one.title.lower(): one.name for one in reversed(table.columns)}
+    by_title = {column.title.lower(): column.name for column in reversed(table.columns)}
     wanted = [column_named(table.frame, name, lambda: by_title, "show") for name in names]
     declared = by_name((*page.data.rows.columns, *table.columns))
     bars = table.bars if table.bars in wanted else None
     columns = tuple(declared.get(name) or Column(name) for name in wanted)
     blocks[at] = replace(table, columns=columns, bars=bars)
     rows, data = page.data.rows, page.data
-    known = [name for name in wanted if name in rows.frame.columns]
-    if known and data.whole is None:
-        data = replace(data, rows=replace(rows, frame=rows.frame.select(known)))
+    in_rows = [name for name in wanted if name in rows.frame.columns]
+    if in_rows and data.whole is None:
+        data = replace(data, rows=replace(rows, frame=rows.frame.select(in_rows)))
     return replace(page, blocks=tuple(blocks), data=data)

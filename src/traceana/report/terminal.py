@@ -183,7 +183,7 @@ def _brief(block: Findings, width: int) -> list[Text]:
 
     A first clause that is longer than a line is wrapped.
     """
-    widest = max((cell_len(plain(one.title)) for one in block.items), default=0)
+    widest = max((cell_len(plain(finding.title)) for finding in block.items), default=0)
     lines = []
     for number, item in enumerate(block.items, start=block.first):
         title = plain(item.title)
@@ -221,7 +221,10 @@ def _table(table: Table, width: int) -> list[Any]:
     elif columns and columns[0].cells:
         ruled = table.layout == "ruled"
         if not ruled:
-            columns = [_with_unit(column) for column in columns]
+            columns = [
+                replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
+                for column in columns
+            ]
         else:
             columns = [replace(column, title=_two_lines_of(column)) for column in columns]
             if table.totals and not columns[0].total:
@@ -232,12 +235,14 @@ def _table(table: Table, width: int) -> list[Any]:
             parts += [Text(""), *lines] if number else lines
         kept = {column.name for part in shown for column in part}
         missing = [
-            " ".join(f"{one.group} {one.title}".split())
-            for one in table.columns
-            if one.name not in kept
+            " ".join(f"{column.group} {column.title}".split())
+            for column in table.columns
+            if column.name not in kept
         ]
         if missing:
-            parts.append(_hidden_columns(missing, width))
+            text = f"… {numbers.counted(len(missing), 'column')} hidden (--columns all)"
+            listed = f"{text[:-1]}: {', '.join(missing)})"
+            parts.append(Text(listed if cell_len(listed) <= width else text, style="dim"))
     if table.hidden is not None:
         parts.append(Text(_hidden(table.hidden), style="dim"))
     return parts
@@ -248,16 +253,6 @@ def _hidden(hidden: Hidden) -> str:
     if hidden.time_ns is not None:
         rest += f", {numbers.duration(hidden.time_ns)}"
     return f"{rest} ({f'traceana {hidden.command}' if hidden.command else '--limit 0: all'})"
-
-
-def _hidden_columns(titles: Sequence[str], width: int) -> Text:
-    text = f"… {numbers.counted(len(titles), 'column')} hidden (--columns all)"
-    named = f"{text[:-1]}: {', '.join(titles)})"
-    return Text(named if cell_len(named) <= width else text, style="dim")
-
-
-def _with_unit(column: Cells) -> Cells:
-    return replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
 
 
 def _records(columns: Sequence[Cells], width: int) -> list[Any]:
@@ -285,8 +280,8 @@ def _side_by_side(columns: list[Cells], width: int, dropped: Sequence[str]) -> l
             break
         kept = [column for column in kept if _dropped_as(column) != name]
         layouts.append(_in_tables(kept, width))
-    fitting = [one for one in layouts if all(_fits(part, width) for part in one)] or layouts[-1:]
-    chosen = min(fitting, key=len)
+    fitting = [tables for tables in layouts if all(_fits(table, width) for table in tables)]
+    chosen = min(fitting or layouts[-1:], key=len)
     return [_roomier(chosen[0], width, dropped)] if len(chosen) == 1 else chosen
 
 
@@ -315,11 +310,11 @@ def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
     groups = list(dict.fromkeys(column.group for column in columns if column.group))
     tables: list[list[Cells]] = []
     for group in groups:
-        own = [column for column in columns if column.group == group]
-        if tables and _fits([*tables[-1], *own], width):
-            tables[-1] += own
+        members = [column for column in columns if column.group == group]
+        if tables and _fits([*tables[-1], *members], width):
+            tables[-1] += members
         else:
-            tables.append([*keys, *own])
+            tables.append([*keys, *members])
     return tables or [keys]
 
 
@@ -372,21 +367,21 @@ def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) ->
     lines += [rule] if ruled else []
     lines += [_line(columns, cells, widths) for cells in rows]
     if footer:
-        lines += [rule, _line(columns, [one.total for one in columns], widths, "bold")]
+        lines += [rule, _line(columns, [column.total for column in columns], widths, "bold")]
     return lines
 
 
 def _with_titles(columns: Sequence[Cells], widths: list[int], width: int) -> list[int]:
     """Return ``widths``, wider where the title of a group needs it and the terminal has room."""
-    found = list(widths)
+    widened = list(widths)
     spare = width - sum(widths) - GAP * (len(widths) - 1)
     for group in dict.fromkeys(column.group for column in columns if column.group):
-        own = [at for at, column in enumerate(columns) if column.group == group]
-        taken = sum(found[at] for at in own) + GAP * (len(own) - 1)
+        members = [at for at, column in enumerate(columns) if column.group == group]
+        taken = sum(widened[at] for at in members) + GAP * (len(members) - 1)
         more = max(min(cell_len(plain(group)) - taken, spare), 0)
-        found[own[0]] += more
+        widened[members[0]] += more
         spare -= more
-    return found
+    return widened
 
 
 def _groups(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
@@ -436,7 +431,7 @@ def _two_lines_of(column: Cells) -> str:
     if len(words) < 2 or len(" ".join(words)) <= wide:
         return " ".join(words)
     layouts = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
-    return "\n".join(min(layouts, key=lambda one: max(map(len, one))))
+    return "\n".join(min(layouts, key=lambda lines: max(map(len, lines))))
 
 
 def _widths(columns: Sequence[Cells], width: int) -> list[int]:
@@ -451,7 +446,7 @@ def _widths(columns: Sequence[Cells], width: int) -> list[int]:
     used_width = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
     left = width - used_width
     # The narrowest column comes first, so that the others get the width that it does not need. The
-    # width beyond the comfortable width of each column is shared among those that need more.
+    # width beyond the comfortable width of each column is shared among columns that need more.
     comfortable = {number: min(widths[number], _comfortable(columns[number])) for number in long}
     spare = max(left - sum(comfortable.values()), 0)
     if spare:

@@ -48,7 +48,7 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def terminal_width(text: str) -> int:
-    """Return the terminal cells of ``text``, of one longer than any line those of a line."""
+    """Return the terminal cells of ``text``, at most of its first :data:`LONGEST_LINE` letters."""
     return cell_len(text[:LONGEST_LINE])
 
 
@@ -164,13 +164,13 @@ def _differences(alike: list[str], width: int) -> dict[str, str]:
 
 
 def _differing(alike: list[str]) -> dict[str, list[_Span]]:
-    """Return of each text its start and the words at which it first differs from others.
+    """Return the spans of each text: its start, and the words at which it differs from others.
 
-    From such a word on, it is compared with those alone that have the same word there.
+    After such a word, a text is compared only with the texts that have the same word there.
     """
     words = [[*_WORD.finditer(text[:LONGEST_LINE])] for text in alike]
     rows = sorted(([word[0] for word in row], at) for at, row in enumerate(words))
-    found: list[list[_Span]] = [[(0, min(_HEAD, len(text)))] for text in alike]
+    marked: list[list[_Span]] = [[(0, min(_HEAD, len(text)))] for text in alike]
     groups = [(rows, 0)]
     while groups:
         group, position = groups.pop()
@@ -178,21 +178,24 @@ def _differing(alike: list[str]) -> dict[str, list[_Span]]:
         first, last = group[0][0], group[-1][0]
         while position < min(len(first), len(last)) and first[position] == last[position]:
             position += 1
-        one, other = ("".join(row[position : position + 1]) for row in (first, last))
-        differ = (at for at, pair in enumerate(zip(one, other, strict=False)) if len({*pair}) > 1)
-        alike_start = next(differ, min(len(one), len(other)))
+        left, right = ("".join(row[position : position + 1]) for row in (first, last))
+        differ = (at for at, pair in enumerate(zip(left, right, strict=False)) if len({*pair}) > 1)
+        alike_start = next(differ, min(len(left), len(right)))
         same: dict[str, list[tuple[list[str], int]]] = {}
         for row, at in group:
             if position < len(row):
-                found[at].append(_with_context(words[at], position, alike_start))
+                marked[at].append(_with_context(words[at], position, alike_start))
                 same.setdefault(row[position], []).append((row, at))
         groups += [(part, position + 1) for part in same.values() if len(part) > 1]
-    return {text: _merged(spans) for text, spans in zip(alike, found, strict=True)}
+    return {text: _merged(spans) for text, spans in zip(alike, marked, strict=True)}
 
 
 def _with_context(words: list[re.Match[str]], at: int, alike: int) -> _Span:
-    """Return the span of a word: without the start, ``alike`` in all, of a long one, with what is
-    before a short one (``lambda#7``, not ``7``)."""
+    """Return the span of a word.
+
+    A long word is shown without its start, the letters ``alike`` in all texts; a short word with
+    the words before it (``lambda#7``, not ``7``).
+    """
     end, start = words[at].end(), words[at].start()
     if alike > _HEAD:
         return start + alike, end
@@ -204,13 +207,13 @@ def _with_context(words: list[re.Match[str]], at: int, alike: int) -> _Span:
 
 def _merged(spans: list[_Span]) -> list[_Span]:
     """Return ``spans`` in order, joined where an ellipsis would not be shorter."""
-    found: list[_Span] = []
+    merged: list[_Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and start <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def _length(spans: list[_Span], text: str) -> int:
@@ -253,7 +256,7 @@ def _composed(text: str, spans: list[_Span], width: int) -> str:
 
 
 def _numbered(texts: Sequence[str], shown: dict[str, str], width: int) -> list[str]:
-    """Return what is ``shown`` of ``texts``, with numbers where that is the same."""
+    """Return the ``shown`` form of ``texts``, numbered where two would be the same."""
     for alike in _alike(shown):
         _number(alike, width, shown)
     return [shown[text] for text in texts]

@@ -13,7 +13,6 @@ from traceana.report.text import plain
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
-    from xlsxwriter.worksheet import Worksheet
 
 _MOST_ROWS: Final = 1_048_576 - 1
 _MOST_CHARACTERS: Final = 32_767
@@ -50,7 +49,12 @@ def render(page: Page) -> bytes:
             _write(book, _free(book, name), table)
             if table.frame.height > _MOST_ROWS:
                 lines.append((name, f"{table.frame.height - _MOST_ROWS:,} more rows, left out"))
-        _lines(book, summary, lines)
+        bold = book.add_format({"bold": True})
+        for at, (label, text) in enumerate(lines):
+            summary.write_string(at, 0, _value(label), bold)
+            summary.write_string(at, 1, _value(text))
+        widest = max((len(label) for label, _ in lines), default=0)
+        summary.set_column(0, 0, min(widest + 2, _WIDEST))
     return buffer.getvalue()
 
 
@@ -76,14 +80,14 @@ def _facts(blocks: tuple[Block, ...]) -> Iterator[tuple[str, str]]:
 
 def _free(book: Workbook, name: str) -> str:
     """Return ``name`` as the name of a new sheet: without forbidden characters, not used yet."""
-    cleaned = "".join("_" if one in "[]:*?/\\'" else one for one in plain(name)) or "table"
+    cleaned = "".join("_" if letter in "[]:*?/\\'" else letter for letter in plain(name)) or "table"
     used = {sheet.get_name().lower() for sheet in book.worksheets()}
     number = 1
     while True:
         suffix = f" {number}" if number > 1 else ""
-        found = cleaned[: _LONGEST_NAME - len(suffix)] + suffix
-        if found.lower() not in used:
-            return found
+        title = cleaned[: _LONGEST_NAME - len(suffix)] + suffix
+        if title.lower() not in used:
+            return title
         number += 1
 
 
@@ -112,12 +116,3 @@ def _value(value: Any) -> Any:
     if isinstance(value, int):
         return value if abs(value) <= _EXACT else str(value)
     return plain(str(value))[:_MOST_CHARACTERS]
-
-
-def _lines(book: Workbook, sheet: Worksheet, lines: list[tuple[str, str]]) -> None:
-    bold = book.add_format({"bold": True})
-    for at, (label, text) in enumerate(lines):
-        sheet.write_string(at, 0, _value(label), bold)
-        sheet.write_string(at, 1, _value(text))
-    widest = max((len(label) for label, _ in lines), default=0)
-    sheet.set_column(0, 0, min(widest + 2, _WIDEST))

@@ -21,8 +21,8 @@ CLASS_COLOURS: Final[Mapping[str, str]] = {
     **{"indexing": "#47525c", "image": "#86d9bd", "random": "#dcc48e", "dropout": "#f5c6de"},
     **{"embedding": "#141f66", "fft": "#00c0cc"},
 }
-"""A colour for each category, the same in all pictures; those with most time in recorded traces
-have the colours of :data:`PALETTE`."""
+"""A colour for each category, the same in all pictures; the categories with most
+time in recorded traces have the colours of :data:`PALETTE`."""
 
 
 def series_colours(names: Iterable[str]) -> dict[str, str]:
@@ -31,7 +31,7 @@ def series_colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def class_colour(category: str) -> str:
-    """Return the colour of ``category``, that of unclassified work for an unknown one."""
+    """Return the colour of ``category``; an unknown one has the colour of unclassified work."""
     return CLASS_COLOURS.get(category, CLASS_COLOURS["other"])
 
 
@@ -52,6 +52,6 @@ EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
         **{"same_launch": "#9dbf9a", "before_first": "#efe0bd", "after_last": "#d3c8ea"},
     },
 }
-"""By kind of track and category; work has the colours of its category on every track, what it
-waited for those of the idle causes, other events grey, and a synchronization on a stream, which is
-excluded from work, a pale one."""
+"""Kind of track -> category -> colour. Work has the colour of its category on every track, a wait
+the colour of its idle cause; other events are grey. A synchronization on a stream is pale, because
+it is excluded from work."""

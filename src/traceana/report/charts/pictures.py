@@ -35,6 +35,9 @@ def _icicle(block: Icicle) -> dict[str, Any]:
     categories = frame["category"].fill_null("other").cast(pl.String)
     distinct = categories.unique(maintain_order=True).to_list()
     code = {name: at for at, name in enumerate(distinct)}
+    means = frame
+    if block.steps > 1:
+        means = frame.with_columns(pl.col("time_ns", "calls") / block.steps)
     return {
         "kind": "icicle",
         "parent": [-1 if row is None else row for row in frame["parent"]],
@@ -47,13 +50,8 @@ def _icicle(block: Icicle) -> dict[str, Any]:
             name if block.colours else display_names.category(name) for name in distinct
         ],
         "colours": [block.colours.get(name) or class_colour(name) for name in distinct],
-        "tips": tips(_per_step(frame, block.steps), ["path"], block.shown),
+        "tips": tips(means, ["path"], block.shown),
     }
-
-
-def _per_step(frame: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """Return ``frame`` with times and calls as means of ``steps`` steps."""
-    return frame if steps == 1 else frame.with_columns(pl.col("time_ns", "calls") / steps)
 
 
 @picture.register
@@ -74,7 +72,7 @@ def _window(window: Window) -> dict[str, Any]:
     name, named = _coded(events["name"])
     layer, layers = _coded(events["layer"])
     operator, operators = _coded(events["operator"])
-    briefs = display_names.briefs(one for one in named if one)
+    briefs = display_names.briefs(event_name for event_name in named if event_name)
     return {
         "step": window.step,
         "span_ns": window.end_ns - window.start_ns,
@@ -88,15 +86,15 @@ def _window(window: Window) -> dict[str, Any]:
         "launch": (events["start_ns"] - events["launch_ns"]).to_list(),
         "count": [] if not window.merged else events["count"].to_list(),
         "name": name,
-        "names": [short(briefs.get(one, "")) for one in named],
+        "names": [short(briefs.get(event_name, "")) for event_name in named],
         "category": category,
-        "categories": [_event_class(*one.split("/", 1)) for one in categories],
-        "colours": [_event_colour(*one.split("/", 1)) for one in categories],
-        "outlined": [one in _OUTLINED for one in categories],
+        "categories": [_event_class(*key.split("/", 1)) for key in categories],
+        "colours": [_event_colour(*key.split("/", 1)) for key in categories],
+        "outlined": [key in _OUTLINED for key in categories],
         "layer": layer,
-        "layers": [short(one) for one in layers],
+        "layers": [short(path) for path in layers],
         "operator": operator,
-        "operators": [short(one) for one in operators],
+        "operators": [short(text) for text in operators],
     }
 
 

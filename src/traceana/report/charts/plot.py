@@ -99,19 +99,19 @@ def require_vl_convert() -> None:
 
 def page_specification(page: Page) -> dict[str, Any]:
     """Return the pictures of ``page`` as one specification."""
-    blocks = [one.first if isinstance(one, Timeline) else one for one in pictures_of(page)]
-    panels = next((one for one in blocks if isinstance(one, Panels)), None)
+    blocks = [block.first if isinstance(block, Timeline) else block for block in pictures_of(page)]
+    panels = next((block for block in blocks if isinstance(block, Panels)), None)
     title = _title(page) if panels is None else panels.title
     left = max(map(_left_of, blocks))
     rows: list[dict[str, Any]] = []
-    for one in blocks:
-        if isinstance(one, Panels):
-            rows += _panel_rows(one)
+    for illustration in blocks:
+        if isinstance(illustration, Panels):
+            rows += _panel_rows(illustration)
         else:
-            rows.append(_titled(_view(one, WIDTH - left), one.title))
+            rows.append(_titled(_view(illustration, WIDTH - left), illustration.title))
     # Panels of several runs have a line for each.
     conditions = _conditions(page, _MOST_FACTS if panels is None else None)
-    lines = (textwrap.wrap(short(one), _LETTERS * 4 // 3) for one in conditions)
+    lines = (textwrap.wrap(short(condition), _LETTERS * 4 // 3) for condition in conditions)
     return {
         "$schema": SCHEMA,
         "config": {**config(_COLOURS), "background": _COLOURS.paper, "font": _FONT},
@@ -119,7 +119,7 @@ def page_specification(page: Page) -> dict[str, Any]:
         "padding": _MARGIN,
         "title": {
             "text": textwrap.wrap(short(title), _LETTERS),
-            "subtitle": [line for one in lines for line in one],
+            "subtitle": [line for wrapped in lines for line in wrapped],
             **{"anchor": "start", "frame": "bounds", "fontSize": 16, "offset": 16},
         },
         "spacing": 34,
@@ -136,9 +136,10 @@ def _panel_rows(panels: Panels) -> list[dict[str, Any]]:
     left = max(map(left_of, charts))
     views = [
         _titled(
-            view(one, max(each - left, 160), each), one.title if one.title != panels.title else ""
+            view(chart, max(each - left, 160), each),
+            chart.title if chart.title != panels.title else "",
         )
-        for one in charts
+        for chart in charts
     ]
     return [
         {"hconcat": views[at : at + columns], "spacing": 30, "resolve": {"scale": _OWN}}

@@ -61,7 +61,7 @@ def timeline_view(data: Data, width: int) -> dict[str, Any]:
 def left_of_timeline(data: Data) -> int:
     """Return the pixels that the labels of the tracks take."""
     tracks = data["windows"][0]["tracks"]
-    return round(max(len(_track(one)) for one in tracks) * LETTER) + 12
+    return round(max(len(_track(track)) for track in tracks) * LETTER) + 12
 
 
 def _track(track: Mapping[str, str]) -> str:
@@ -83,12 +83,12 @@ def _nodes(data: Data, depths: Sequence[int]) -> Iterator[Span]:
             yield Span(depths[at], starts[at], time, colour, data["label"][at])
             continue
         start, end = starts[at], starts[at] + time
-        one = rest.get(depths[at])
-        if one is not None and start <= one[1] + least:
-            one[1] = max(one[1], end)
+        merged = rest.get(depths[at])
+        if merged is not None and start <= merged[1] + least:
+            merged[1] = max(merged[1], end)
             continue
-        if one is not None:
-            yield Span(depths[at], one[0], one[1] - one[0], _GREY, "")
+        if merged is not None:
+            yield Span(depths[at], merged[0], merged[1] - merged[0], _GREY, "")
         rest[depths[at]] = [start, end]
     for row, (start, end) in rest.items():
         yield Span(row, start, end - start, _GREY, "")

@@ -37,11 +37,11 @@ _NARROW: Final = 800
 """Pixels of a picture below which the names on its vertical axis are short."""
 _LONGEST_LEGEND: Final = 48
 _TITLE_LINE: Final = 34
-"""Letters in a line of the title of a horizontal axis of unknown width: those of a phone."""
+"""Letters in a line of the title of a horizontal axis of unknown width, as on a phone."""
 _MANY: Final = 24
 
 _FEWEST_TICKS: Final = 3
-"""Of a logarithmic axis, before numbers between the powers of ten get ticks."""
+"""With fewer powers of ten, a logarithmic axis has ticks between them."""
 
 _HEIGHT: Final = 300
 _AROUND: Final = 40
@@ -58,7 +58,7 @@ _CROSS_LINE: Final = 13
 
 _NAME: Final = {"type": "text", "align": "right", "baseline": "bottom", "dy": -2}
 _HALO: Final = {**_NAME, "aria": False, "stroke": {"expr": "paper"}, "strokeWidth": 4}
-"""Around the letters of a text: lines end beside them."""
+"""The background around the letters of a text, which interrupts lines."""
 _MARKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "point": {"type": "point", "filled": True, "opacity": 0.8, "size": 60, "color": PALETTE[0]},
     "line": {
@@ -86,7 +86,7 @@ class Colours(NamedTuple):
 
 
 PAGE: Final = Colours(*(f"var(--{name})" for name in Colours._fields))
-"""Those of the style sheet, dark where the reader prefers it."""
+"""Colours of the style sheet, dark where the reader prefers it."""
 
 
 def config(colours: Colours) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _valued(column: Column, value: Any) -> str:
 def _names(chart: Chart, of: str) -> dict[str, str]:
     """Return the names on an axis by their texts; empty if it has numbers."""
     columns = [marks.frame[at] for marks in chart.marks if (at := getattr(marks, of))]
-    texts = [short(one) for column in columns if column.dtype == pl.String for one in column]
+    texts = [short(text) for column in columns if column.dtype == pl.String for text in column]
     distinct = [*dict.fromkeys(texts)]
     return dict(zip(distinct, cut_distinct(distinct, _LONGEST_NAMES[of], cut_middle), strict=True))
 
@@ -221,10 +221,10 @@ def _axis_values(marks: Iterable[Marks], axis: str) -> list[float]:
     columns = ("x",) if axis == "x" else ("y", "y_end")
     return [
         float(value)
-        for one in marks
+        for mark in marks
         for name in columns
-        if getattr(one, name)
-        for value in one.frame[getattr(one, name)]
+        if getattr(mark, name)
+        for value in mark.frame[getattr(mark, name)]
         if isinstance(value, int | float) and isfinite(value)
     ]
 
@@ -300,17 +300,19 @@ def _log_ticks(values: list[float]) -> list[float]:
 
 def _colours(chart: Chart) -> dict[str, str]:
     """Return the colour of each name in the legend, in its order."""
-    coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
-    used = dict.fromkeys(short(text) for one in coloured for text in one.frame[one.colour])
+    coloured = [marks for marks in chart.marks if marks.colour and marks.shape != "rule"]
+    used = dict.fromkeys(short(text) for marks in coloured for text in marks.frame[marks.colour])
     fixed = {short(name): code for name, code in chart.colours.items()}
-    if not fixed and any(one.colour == "category" for one in coloured):
+    if not fixed and any(marks.colour == "category" for marks in coloured):
         # The classes have the colours of the other pictures.
-        known = {display_names.category(one): code for one, code in CLASS_COLOURS.items()}
-        fixed = {name: known.get(name, CLASS_COLOURS["other"]) for name in used}
-    found = {name: code for name, code in fixed.items() if name in used}
+        class_colours = {
+            display_names.category(category): code for category, code in CLASS_COLOURS.items()
+        }
+        fixed = {name: class_colours.get(name, CLASS_COLOURS["other"]) for name in used}
+    colours = {name: code for name, code in fixed.items() if name in used}
     for name in used:
-        found.setdefault(name, PALETTE[len(found) % len(PALETTE)])
-    return found
+        colours.setdefault(name, PALETTE[len(colours) % len(PALETTE)])
+    return colours
 
 
 def _legend(chart: Chart, names: Sequence[str], width: str) -> dict[str, Any] | None:
@@ -318,7 +320,7 @@ def _legend(chart: Chart, names: Sequence[str], width: str) -> dict[str, Any] | 
 
     ``width`` is an expression of the width of the axes, below which it stands.
     """
-    coloured = [one for one in chart.marks if one.colour and one.shape != "rule"]
+    coloured = [marks for marks in chart.marks if marks.colour and marks.shape != "rule"]
     on_axis = all(_is_on_axis(marks) for marks in coloured)
     kinds = any(marks.shape in ("point", "cell") for marks in coloured)
     if on_axis or not (kinds or chart.colours or len(names) > 1):
@@ -428,7 +430,7 @@ def _rows(
         columns["text"] = [short(text) for text in frame[marks.label]]
     elif marks.shape not in _WITHOUT_TIPS:
         at = {name: axis for name, axis in ((marks.x, chart.x), (marks.y, chart.y)) if name}
-        # Names on an axis without a title are those of the mark.
+        # Names on an axis without a title identify the mark.
         named = [*(name for name in at if not at[name].title), marks.colour]
         labels = [marks.label] if marks.label else dict.fromkeys(filter(None, named))
         values = [

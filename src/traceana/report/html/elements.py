@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +35,7 @@ _LONGEST_WORDS: Final = 14
 
 _MANY: Final = 11
 _STYLES: Final = {8: "tight", _MANY: "many", 15: "most"}
-"""What a table of more columns is called in the style sheet, beside the names above it."""
+"""Number of columns -> class of wider tables in the style sheet, added to the classes above."""
 
 
 @cache
@@ -63,13 +62,14 @@ def _shown(value: Any) -> Any:
     """Return text as one line without invisible and control characters, cut if it is very long."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _cut(plain(value))
+    text = plain(value)
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
 def command(text: str) -> str:
     """Return the command that ``text`` begins with.
 
-    It is empty for a machine format: that has what the page leaves out.
+    It is empty for a machine format, which has the rows that the page leaves out.
     """
     if "--format" in text:
         return ""
@@ -88,8 +88,8 @@ _TERM: Final = re.compile(rf"\b({'|'.join(_TERMS)})\b")
 def terms(text: str) -> Markup:
     """Return ``text`` with tooltips on the terms in it."""
 
-    def explained(found: re.Match[str]) -> str:
-        return f'<abbr title="{_TERMS[found[1]]}">{found[1]}</abbr>'
+    def explained(match: re.Match[str]) -> str:
+        return f'<abbr title="{_TERMS[match[1]]}">{match[1]}</abbr>'
 
     return Markup(_TERM.sub(explained, str(escape(_shown(text)))))
 
@@ -125,7 +125,10 @@ class Grid(msgspec.Struct, frozen=True):
 def grid(table: Table) -> Grid:
     """Return the cells of ``table``, without the column of bars, whose lengths are numbers here."""
     columns = [column for column in cells_of(table) if column.name != BAR]
-    exact = [list(_exact(table, column)) for column in columns]
+    exact = [
+        ["" if value is None else plain(str(value)) for value in table.frame[column.name]]
+        for column in columns
+    ]
     crowded = len(columns) > _MANY
     shown = [_distinct(column, crowded=crowded) for column in columns]
     cells = zip(*shown, strict=True)
@@ -141,7 +144,8 @@ def grid(table: Table) -> Grid:
     styles = [_style(column, crowded=crowded) for column in columns]
     # A table of many columns has no room for bars that can be seen.
     bars = [] if crowded or table.bars is None else table.bars_of(table.bars)
-    groups = [(title, len([*own])) for title, own in groupby(one.group for one in columns)]
+    titles = [column.group for column in columns]
+    groups = [(title, len([*members])) for title, members in groupby(titles)]
     groups = groups if any(title for title, _ in groups) else []
     return Grid(columns, groups, rows, totals, bars, style, styles)
 
@@ -164,11 +168,3 @@ def _distinct(column: Cells, *, crowded: bool) -> list[str]:
         width = LONGEST_PATH if crowded else LONGEST_KERNEL
         return cut_distinct(column.cells, width, cut_path)
     return column.cells
-
-
-def _exact(table: Table, column: Cells) -> Iterable[str]:
-    return ("" if value is None else plain(str(value)) for value in table.frame[column.name])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

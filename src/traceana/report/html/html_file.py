@@ -81,7 +81,7 @@ def render(page: Page, *, drawn: bool = False) -> str:
         "blocks": blocks,
         "sections": page.sections,
         "anchors": _anchors(page) if page.sections else {},
-        "places": {one.command or one.name: one.name for one in page.sections},
+        "places": {section.command or section.name: section.name for section in page.sections},
         "command": page.command,
         "library": VEGA if charts else "",
         "licence": escape(VEGA_LICENCE) if charts else "",
@@ -93,15 +93,16 @@ def render(page: Page, *, drawn: bool = False) -> str:
 
 
 def _has(pictures: list[Illustration], *kinds: type) -> bool:
-    return any(isinstance(one, kinds) for one in pictures)
+    return any(isinstance(block, kinds) for block in pictures)
 
 
 def _anchors(page: Page) -> dict[str, str]:
     """Return the text of links to each anchor of ``page``."""
-    blocks = [block for one in page.sections for block in one.blocks if isinstance(block, Findings)]
-    findings = [one.anchor for block in blocks for one in block.items if one.anchor]
-    sections = {one.name: one.title for one in page.sections}
-    return {"summary": page.summary, **sections, **dict.fromkeys(findings, "Evidence")}
+    blocks = [block for section in page.sections for block in section.blocks]
+    findings = [item for block in blocks if isinstance(block, Findings) for item in block.items]
+    evidence = {finding.anchor: "Evidence" for finding in findings if finding.anchor}
+    sections = {section.name: section.title for section in page.sections}
+    return {"summary": page.summary, **sections, **evidence}
 
 
 class _Later:
@@ -117,7 +118,7 @@ class _Later:
 
 
 def _heading(blocks: list[Block], page: Page) -> Heading:
-    """Remove the first heading from ``blocks`` and return it, or that of the command and file."""
+    """Remove the first heading from ``blocks`` and return it; else name command and file."""
     if blocks and isinstance(blocks[0], Heading):
         first = blocks.pop(0)
         assert isinstance(first, Heading)
@@ -134,15 +135,12 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts)
+    hashes = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 VEGA: Final = "Vega, Vega-Lite, Vega-Embed"

@@ -81,25 +81,26 @@ def advise(
     """Return the recommendations, largest estimated saving first.
 
     With ``rule``, return that recommendation with its evidence. ``batches`` are the step times of
-    runs that differ in the batch size only, by default those of the sweep of the recorded run.
+    runs that differ in the batch size only, by default from the sweep of the recorded run.
     """
-    found = analysis(trace, batches=batches or batches_beside(trace.meta.opened))
-    return advised(trace, found, rule=rule)
+    advice = analysis(trace, batches=batches or batches_beside(trace.meta.opened))
+    return advised(trace, advice, rule=rule)
 
 
 def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> CommandResult:
-    """Return the findings of ``advice`` on ``trace``, or that of ``rule`` with its evidence."""
+    """Return the findings of ``advice`` on ``trace``, or the finding of ``rule`` with evidence."""
 
     if rule is not None:
-        found = tuple(one for one in (*advice.findings, *advice.small) if one.rule.id == rule)
-        notes = advice.notes if found else (f"{rule}: no finding",)
-        if rule in (one.rule.id for one in advice.small):
+        every = (*advice.findings, *advice.small)
+        selected = tuple(finding for finding in every if finding.rule.id == rule)
+        notes = advice.notes if selected else (f"{rule}: no finding",)
+        if rule in (finding.rule.id for finding in advice.small):
             least = numbers.level(LEAST_SAVING)
             notes = (
                 f"not listed without --rule: simulated saving below {least} of the step",
                 *notes,
             )
-        advice = replace(advice, findings=found, notes=notes)
+        advice = replace(advice, findings=selected, notes=notes)
     frame = finding_rows(advice.findings, trace).frame
     make = partial(_page, trace, advice, rule is not None)
     folded = "" if rule else "Evidence"
@@ -107,8 +108,8 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
     def complete(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
         evident = findings_of(advice.findings, evidence=True, folded=folded, rows=limit)
-        by_title = {one.title: one for one in evident}
-        items = tuple(by_title[one.title] for one in listed.items)
+        by_title = {finding.title: finding for finding in evident}
+        items = tuple(by_title[item.title] for item in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
 
     result = Result(frame, {}, advice.notes, FINDINGS)
@@ -120,7 +121,8 @@ def rules_listed() -> CommandResult:
     from traceana.advise import RULES
 
     rows = [
-        (one.id, one.title, one.kind, one.estimate, one.caveat, *_changes(one)) for one in RULES
+        (rule.id, rule.title, rule.kind, rule.estimate, rule.caveat, *_changes(rule))
+        for rule in RULES
     ]
     without = [column for column in FINDINGS if "_" not in column.name]
     columns = laid_out(
@@ -132,64 +134,65 @@ def rules_listed() -> CommandResult:
 
 
 def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
-    by_rule = {one.rule.id: one for one in advice.findings}
-    found = [by_rule[rule] for rule in shown.frame["rule"]]
+    by_rule = {finding.rule.id: finding for finding in advice.findings}
+    findings = [by_rule[rule] for rule in shown.frame["rule"]]
     notes = shown.notes
     if shown.hidden:
         notes = (f"{numbers.counted(shown.hidden, 'more finding')} (--limit 0: all)", *notes)
     blocks: tuple[Block, ...] = (
-        Findings(findings_of(found, evidence=whole)),
+        Findings(findings_of(findings, evidence=whole)),
         *notes_of(notes),
     )
-    rows = finding_rows(found, trace)
+    rows = finding_rows(findings, trace)
     total = shown.frame.height + shown.hidden
     return Page("advise", blocks, Data(rows, source_of(trace), {}, total, shown.notes))
 
 
 def findings_of(
-    found: Sequence[Found],
+    findings: Sequence[Found],
     *,
     evidence: bool = False,
     folded: str = "",
     rows: int | None = EVIDENCE_ROWS,
 ) -> tuple[Finding, ...]:
-    """Return the blocks of ``found``; their evidence has at most ``rows`` rows."""
+    """Return ``findings`` as blocks; their evidence has at most ``rows`` rows."""
     return tuple(
         Finding(
-            one.rule.title,
-            saving(one),
-            sentence(one),
+            finding.rule.title,
+            saving(finding),
+            sentence(finding),
             (
-                ("rule", one.rule.id),
-                *_saving_lines(one),
-                ("caveat", one.rule.caveat),
-                *_how_to(one.rule),
+                ("rule", finding.rule.id),
+                *_saving_lines(finding),
+                ("caveat", finding.rule.caveat),
+                *_how_to(finding.rule),
             ),
-            _evidence(one, folded, rows) if evidence else None,
-            SECTIONS[one.rule.id],
-            anchor=f"recommendation-{one.rule.id}",
+            _evidence(finding, folded, rows) if evidence else None,
+            SECTIONS[finding.rule.id],
+            anchor=f"recommendation-{finding.rule.id}",
         )
-        for one in found
+        for finding in findings
     )
 
 
-def finding_rows(found: Sequence[Found], trace: Trace) -> Rows:
+def finding_rows(findings: Sequence[Found], trace: Trace) -> Rows:
     """Return one row per finding, with command, figures and evidence as details."""
     rows = [
         (
-            *(one.rule.id, one.rule.title, one.kind),
-            *(one.saving_ns, one.saving_share, *_simulation(one), one.estimate_ns, sentence(one)),
-            *(one.rule.estimate, one.rule.caveat, *_changes(one.rule)),
+            *(finding.rule.id, finding.rule.title, finding.kind),
+            *(finding.saving_ns, finding.saving_share, *_simulation(finding)),
+            *(finding.estimate_ns, sentence(finding)),
+            *(finding.rule.estimate, finding.rule.caveat, *_changes(finding.rule)),
         )
-        for one in found
+        for finding in findings
     ]
     details = [
         {
-            "command": _command(one.rule, trace),
-            "figures": dict(one.figures),
-            "evidence": one.evidence,
+            "command": _command(finding.rule, trace),
+            "figures": dict(finding.figures),
+            "evidence": finding.evidence,
         }
-        for one in found
+        for finding in findings
     ]
     schema = {column.name: column.dtype for column in FINDINGS}
     frame = pl.DataFrame(rows, schema=schema, orient="row")
@@ -200,15 +203,16 @@ def _command(rule: Rule, trace: Trace) -> str:
     """Return the command that prints the evidence of ``rule``, with the options of ``trace``."""
     files = trace.meta.opened or (trace.meta.source,)
     # A name that begins with a dash would be an option.
-    given = [f"./{one}" if one.startswith("-") else one for one in files]
-    words = ["traceana", "advise", *("-" if one == STANDARD_INPUT else one for one in given)]
+    given = [f"./{file}" if file.startswith("-") else file for file in files]
+    words = ["traceana", "advise", *("-" if file == STANDARD_INPUT else file for file in given)]
     for option, name in (
         ("--step", "selected_steps"),
         ("--device", "selected_devices"),
         ("--rank", "selected_ranks"),
     ):
         if (chosen := trace.meta.properties.get(name)) is not None:
-            words += [option, ",".join("cpu" if one == CPU_DEVICE else str(one) for one in chosen)]
+            texts = ("cpu" if value == CPU_DEVICE else str(value) for value in chosen)
+            words += [option, ",".join(texts)]
     return join([*words, *trace.meta.opened_with, "--rule", rule.id, "--format", "json"])
 
 
@@ -221,12 +225,12 @@ def sentence(finding: Found) -> str:
     """
     figures = finding.figures
 
-    def known(match: re.Match[str]) -> str:
+    def filled(match: re.Match[str]) -> str:
         inside = match.group(1)
         lacking = any(figures[name] is None for name in _FIGURE.findall(inside))
         return "" if lacking else inside
 
-    template = _OPTIONAL.sub(known, finding.rule.sentence)
+    template = _OPTIONAL.sub(filled, finding.rule.sentence)
     text = _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
     return _ONE.sub(lambda match: f"1 {_SINGULAR[match.group(1)]}", text)
 
@@ -248,8 +252,10 @@ def saving(finding: Found) -> str:
 
 
 def _simulation(finding: Found) -> tuple[int | None, int | None, str | None]:
-    one = finding.simulation
-    return (None, None, None) if one is None else (one.low_ns, one.high_ns, one.scenario)
+    simulation = finding.simulation
+    if simulation is None:
+        return None, None, None
+    return simulation.low_ns, simulation.high_ns, simulation.scenario
 
 
 _MUCH_MORE: Final = 1.5
@@ -257,13 +263,13 @@ _MUCH_MORE: Final = 1.5
 
 
 def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
-    """Return how the saving was obtained; of a simulated one the rule's own estimate too."""
-    one, estimate = finding.simulation, finding.rule.estimate
-    if one is None:
+    """Return how the saving was obtained: the estimate, and the simulation if there is one."""
+    simulation, estimate = finding.simulation, finding.rule.estimate
+    if simulation is None:
         return (("estimate", estimate),)
-    interval = numbers.interval(one.low_ns, one.high_ns)
+    interval = numbers.interval(simulation.low_ns, simulation.high_ns)
     level = numbers.level(PREDICTION_LEVEL)
-    command = f"traceana whatif --scenario {quote(one.scenario)}"
+    command = f"traceana whatif --scenario {quote(simulation.scenario)}"
     more = ", more than the estimate because other waits become shorter too"
     why = more if finding.saving_ns > _MUCH_MORE * finding.estimate_ns else ""
     return (
@@ -285,13 +291,13 @@ def broken_gate(gate: Broken) -> str:
 
 
 def _how_to(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Yield frameworks and changes, those that fit the trace."""
-    every = zip(FRAMEWORKS.values(), _changes(rule), strict=True)
-    yield from (one for one in every if one[1])
+    """Yield each framework with its change, unless the rule has none for it."""
+    changes = zip(FRAMEWORKS.values(), _changes(rule), strict=True)
+    yield from ((framework, change) for framework, change in changes if change)
 
 
 def _changes(rule: Rule) -> tuple[str, ...]:
-    return tuple(getattr(rule.change, one) for one in FRAMEWORKS)
+    return tuple(getattr(rule.change, framework) for framework in FRAMEWORKS)
 
 
 def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
@@ -300,10 +306,10 @@ def _evidence(finding: Found, folded: str, rows: int | None) -> Table | None:
     columns = with_values(frame, [BY_NAME[name] for name in frame.columns])
     more = finding.evidence.height - frame.height
     hidden = Hidden(more, command="advise --format json") if more else None
-    added = [one for one in _ADDED if one in frame.columns]
+    added = [name for name in _ADDED if name in frame.columns]
     if "device" in frame.columns and finding.evidence["device"].n_unique() > 1:
         # Means of different devices do not add up to the mean of all.
-        added = [one for one in added if one != "step_ns"]
+        added = [name for name in added if name != "step_ns"]
     totals = sums(finding.evidence, *added)
     if not columns:
         return None

@@ -25,9 +25,9 @@ _MOST_POINTS: Final = 2_000
 _MOST_STEPS: Final = 200
 """Bars of steps."""
 _LEAST_SHARE: Final = 0.001
-"""Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
+"""Share of the time of all rows: a point below it would only stretch the axes."""
 _LEAST_INTENSITY: Final = 0.01
-"""FLOP/B: a point below it computes next to nothing, and would stretch the axes as well."""
+"""FLOP/B: a point below it computes next to nothing and would only stretch the axes."""
 
 
 _WALL: Final = "wall time"
@@ -42,9 +42,9 @@ _WORK: Final = {
 def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
     """Return the time of each step: its kernels, exposed collectives and copies, and idle time.
 
-    ``steps`` are those of ``report``, ``parts`` of
-    :func:`traceana.analyze.devices.step_parts`, of several devices means; ``ranks`` has the
-    ``rank`` of each ``process`` that is of one rank.
+    ``steps`` come from ``report``, ``parts`` from :func:`traceana.analyze.devices.step_parts`;
+    several devices are shown as their mean. ``ranks`` has the ``rank`` of each ``process`` with
+    exactly one.
     """
     named = _named_steps(steps, ranks).head(_MOST_STEPS)
     # Of steps without recorded work on a device, the wall time is known.
@@ -60,7 +60,7 @@ def step_bars(steps: pl.DataFrame, parts: pl.DataFrame, ranks: pl.DataFrame) -> 
     order = {name: at for at, name in enumerate((*_WORK, *CAUSES))}
     idle = {cause: f"idle: {display_names.part(cause)}" for cause in CAUSES}
     drawn = parts.join(named, left_on="step", right_on="row")
-    # Where the name is that of several processes, a step is a mean, as of several devices.
+    # Where several processes share a name, a step is a mean, as with several devices.
     devices = drawn.select("name", "step", *PER_DEVICE).unique().group_by("name").len("devices")
     frame = (
         drawn.group_by("name", "part")
@@ -138,7 +138,8 @@ def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
     if not windows:
         return []
     # The first window is of the median step; the title has the steps in their order.
-    listed = ", ".join(map(str, sorted(one.step for one in windows if one.step is not None)))
+    drawn = sorted(window.step for window in windows if window.step is not None)
+    listed = ", ".join(map(str, drawn))
     title = "Timeline of the capture"
     if listed:
         title = f"Timeline of step{'s' * (len(windows) > 1)} {listed}"
@@ -163,7 +164,7 @@ _LOOKED_UP: Final = (
     Column("of_peak", Kind.SHARE),
     Column("bound", Kind.TEXT),
 )
-"""What a reader can look up at a point of a roofline."""
+"""Columns in the tooltip of a point of a roofline."""
 
 
 def roofline_chart(
@@ -172,23 +173,23 @@ def roofline_chart(
     """Return arithmetic intensity and FLOP/s of ``rows`` below the ceilings of ``peaks``.
 
     ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``flops``, ``time_ns`` and
-    ``category``; ``by`` is what a row is of. Below the chart are the ``notes``, and the number of
-    the rows that are not in it, with their part of time and FLOPs. Empty without a known rate.
+    ``category``; ``by`` names the items of the rows. Below the chart are the ``notes``, and the
+    number of rows left out, with their share of time and FLOPs. Empty without a known rate.
     """
     explained = _with_reasons(rows)
-    known = explained.filter(pl.col("why").is_null())
-    if known.is_empty():
+    plotted = explained.filter(pl.col("why").is_null())
+    if plotted.is_empty():
         return []
-    classes = texts(Kind.CATEGORY, known["category"].fill_null("other"))
-    points = known.with_columns(pl.Series("category", classes, pl.String))
-    intensities = known["arithmetic_intensity"].to_list()
+    classes = texts(Kind.CATEGORY, plotted["category"].fill_null("other"))
+    points = plotted.with_columns(pl.Series("category", classes, pl.String))
+    intensities = plotted["arithmetic_intensity"].to_list()
     roof, labels = _ceilings(peaks, min(intensities), max(intensities))
     title = f"FLOP/s and arithmetic intensity by {by}"
     if peaks is not None and roof:
         title = f"Roofline by {by}, peaks of {peaks.name}"
     chart = Chart(
         title,
-        f"{title}: {numbers.counted(known.height, 'point')}.",
+        f"{title}: {numbers.counted(plotted.height, 'point')}.",
         Axis("arithmetic intensity (FLOP/B)", Kind.INTENSITY, log=True),
         Axis("rate", Kind.FLOP_RATE, log=True),
         (
@@ -201,7 +202,7 @@ def roofline_chart(
                 colour="category",
                 label=label,
                 size="time_ns",
-                shown=tuple(one for one in _LOOKED_UP if one.name in points.columns),
+                shown=tuple(column for column in _LOOKED_UP if column.name in points.columns),
             ),
             # Above the points, which would hide them.
             *labels,
@@ -214,7 +215,7 @@ def roofline_chart(
 
 def _with_reasons(rows: pl.DataFrame) -> pl.DataFrame:
     """Return ``rows`` with the reason ``why`` each is left out of a roofline, null for points."""
-    intensity, time, flops = (pl.col(one) for one in ("arithmetic_intensity", "time_ns", "flops"))
+    intensity, time, flops = (pl.col(name) for name in ("arithmetic_intensity", "time_ns", "flops"))
     least = f"{_LEAST_SHARE:.1%}".replace("%", " %")
     small = (time < _LEAST_SHARE * time.sum()) & (flops < _LEAST_SHARE * flops.sum())
     unknown = {
@@ -226,16 +227,16 @@ def _with_reasons(rows: pl.DataFrame) -> pl.DataFrame:
         f"below {_LEAST_INTENSITY} FLOP/B": intensity < _LEAST_INTENSITY,
     }
     for reasons in ({**unknown, **little}, unknown):
-        found = rows.with_columns(
+        explained = rows.with_columns(
             pl.coalesce(
                 *(pl.when(which).then(pl.lit(reason)) for reason, which in reasons.items())
             ).alias("why")
         )
         # Points that are all of little work are drawn.
-        if found["why"].null_count():
+        if explained["why"].null_count():
             break
     beyond = pl.col("why").is_null() & (pl.col("why").is_null().cum_sum() > _MOST_POINTS)
-    return found.with_columns(
+    return explained.with_columns(
         pl.when(beyond).then(pl.lit(f"beyond {_MOST_POINTS:,}")).otherwise("why").alias("why")
     )
 
@@ -281,7 +282,7 @@ def _ceilings(peaks: Peaks | None, low: float, high: float) -> tuple[list[Marks]
 def dashed_lines(
     frame: pl.DataFrame, x: str, y: str, name: str, line: str = ""
 ) -> tuple[Marks, Marks]:
-    """Return the dashed lines of ``frame``, and the names of those that end in one point, there.
+    """Return the dashed lines of ``frame``, and their names, joined where lines end in one point.
 
     Lines are told apart by the column ``line``, by default by their ``name``.
     """
@@ -297,17 +298,17 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
 
     Dashed lines are the peaks of the links that the copies went over.
     """
-    known = sizes.filter((pl.col("size") > 0) & (pl.col("bytes_per_s") > 0))
-    if known.is_empty():
+    sized = sizes.filter((pl.col("size") > 0) & (pl.col("bytes_per_s") > 0))
+    if sized.is_empty():
         return []
     memory = pl.col("host_memory").cast(pl.String).replace("unknown", None)
-    points = known.with_columns(
+    points = sized.with_columns(
         kind=pl.concat_str("direction", memory, separator=" ", ignore_nulls=True)
     )
-    # Beyond the copies on both sides: those of one size have a line, too.
-    ends = known.select(pl.concat_list(pl.col("size").min() / 2, pl.col("size").max() * 2.0))
+    # The lines reach beyond the copies, so that copies of a single size have a line too.
+    ends = sized.select(pl.concat_list(pl.col("size").min() / 2, pl.col("size").max() * 2.0))
     links = (
-        known.select(pl.format("peak of {}", "link"), "peak_bytes_per_s")
+        sized.select(pl.format("peak of {}", "link"), "peak_bytes_per_s")
         .drop_nulls()
         .unique()
         .sort("link")
@@ -319,7 +320,7 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
         Column("time_ns", Kind.TIME),
         Column("exposed_ns", Kind.TIME),
     )
-    shown = tuple(one for one in looked_up if one.name in points.columns)
+    shown = tuple(column for column in looked_up if column.name in points.columns)
     marks = Marks(
         points, "point", "size", "bytes_per_s", colour="kind", size="time_ns", shown=shown
     )

@@ -36,9 +36,9 @@ def bars(
     """
     named, drawn, *looked_up = columns
     item, figure = named.name, drawn.name
-    own = pl.col("category").fill_null("other")
+    category = pl.col("category").fill_null("other")
     summed = (
-        (frame.with_columns(own) if coloured else frame)
+        (frame.with_columns(category) if coloured else frame)
         .filter(pl.col(item).is_not_null())
         .group_by(item, maintain_order=True)
         .agg(
@@ -80,15 +80,15 @@ def grouped_bars(
     ``failed``; a frame without failures needs no such column. A bar is pale if it is
     ``published``. A dashed line marks the ``reference``.
     """
-    known, faint = pl.col(figure).is_not_null(), "published" in frame.columns
+    valued, faint = pl.col(figure).is_not_null(), "published" in frame.columns
     failed = "failed" if "failed" in frame.columns else ""
-    written = frame.filter(known | pl.col("failed").is_not_null() if failed else known)
-    drawn = written.filter(known)
+    written = frame.filter(valued | pl.col("failed").is_not_null() if failed else valued)
+    drawn = written.filter(valued)
     series = written["series"].unique(maintain_order=True)
     rows = numbers.counted(written["item"].n_unique(), "row")
     grouped = bool(written["item"].is_duplicated().any())
     if drawn.height > _MOST_VALUES:
-        written = written.filter(~known)
+        written = written.filter(~valued)
     of = partial(Marks, x=figure, y="item", colour="series", grouped=grouped)
     marks = [
         of(drawn, "bar", faint="published" if faint else ""),
@@ -133,8 +133,8 @@ def cause_bars(idle: pl.DataFrame, stepped: int, summed: str) -> list[Chart]:
 def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> list[Chart]:
     """Return the time on the critical path by kernel, operator or call (``--by segment``).
 
-    It is the mean over ``steps`` measured steps, of ``several`` processes or one, or without steps
-    that of the capture.
+    It is the mean over ``steps`` measured steps of one or ``several`` processes; without steps, the
+    time in the capture.
 
     Device work is named by its kernel or copy, the host by its operator or annotation, launches and
     waits by the operator that they belong to.
@@ -158,7 +158,7 @@ def path_bars(segments: pl.DataFrame, steps: int | None, *, several: bool) -> li
     called = [
         brief[kernel]
         if kernel
-        else ": ".join(one for one in (display_names.category(of), other) if one)
+        else ": ".join(text for text in (display_names.category(of), other) if text)
         for of, kernel, other in by_culprit.select("class", "kernel", "other").iter_rows()
     ]
     per = f" per step{' and process' if several else ''}" if steps else ""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ from traceana.result import Arranged, Result, arrange
 from traceana.table import Kind, names_of
 
 if TYPE_CHECKING:
-    from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import Given, Pairs
     from traceana.comparison.run_tables import Table as OfRuns
     from traceana.runs.layer_manifest import Manifest
@@ -62,47 +61,45 @@ def compare(
     return side_by_side(Comparison(loaded(runs, models, pairs)), by=by)
 
 
-def side_by_side(found: Comparison, *, by: CompareBy = "summary") -> CommandResult:
+def side_by_side(comparison: Comparison, *, by: CompareBy = "summary") -> CommandResult:
     """Return one row per run, or per run and item of ``by``; the page has runs side by side."""
-    table = found.by(by)
-    summed = table if by == "summary" else found.by("summary")
+    table = comparison.by(by)
+    summed = table if by == "summary" else comparison.by("summary")
     notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
-    make = partial(_page, found, by, table, summed.frame)
+    make = partial(_page, comparison, by, table, summed.frame)
 
     return CommandResult.of(
         Result(table.frame, {}, notes, table.columns),
         make,
         screenful=40,
-        pictures=lambda: [picture(found, "class" if by == "summary" else by)],
-        summary=found,
+        pictures=lambda: [picture(comparison, "class" if by == "summary" else by)],
+        summary=comparison,
         filterable=False,
     )
 
 
 def _page(
-    found: Comparison, by: CompareBy, table: OfRuns, summary: pl.DataFrame, shown: Arranged
+    comparison: Comparison, by: CompareBy, table: OfRuns, summary: pl.DataFrame, shown: Arranged
 ) -> Page:
     blocks: list[Block] = [Facts(tuple(_legend(summary)))]
     if by == "summary":
         blocks.append(_summary(shown))
         blocks.append(Heading("Time by class"))
-        classes = found.by("class")
+        classes = comparison.by("class")
         blocks.append(_side_by_side(classes, _wide(classes, limit=MOST_CLASSES)))
     else:
         blocks.append(_side_by_side(table, _wide(table, shown.sort, shown.limit)))
+    facts = ("devices", "libraries", "steps", "batch")
+    runs = [
+        {"run": run.label, **source_of(run.trace), **{name: row[name] for name in facts}}
+        for run, row in zip(comparison.runs, summary.to_dicts(), strict=True)
+    ]
     source = {
         "by": by,
-        "runs": [
-            _source(run, row) for run, row in zip(found.runs, summary.to_dicts(), strict=True)
-        ],
-        "ratio_of": table.time if basis(found.runs).ratios else None,
+        "runs": runs,
+        "ratio_of": table.time if basis(comparison.runs).ratios else None,
     }
     return Page("compare", (*blocks, *notes_of(shown.notes)), data_of(shown, source))
-
-
-def _source(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
-    own = ("devices", "libraries", "steps", "batch")
-    return {"run": run.label, **source_of(run.trace), **{key: row[key] for key in own}}
 
 
 def _legend(summary: pl.DataFrame) -> Iterator[tuple[str, str]]:
@@ -137,10 +134,10 @@ def _wide(table: OfRuns, sort: str | None = None, limit: int | None = None) -> A
     wide = table.pivot()
     if sort is not None:
         name, colon, order = sort.partition(":")
-        of_first = (table.column(table.runs[0], one) for one in (f"{name}_ns", name))
-        found = next((one for one in of_first if one in wide.columns), name)
-        known = found in wide.columns or f"{found}_ns" in wide.columns
-        sort = f"{found}{colon}{order}" if known else None
+        of_first = (table.column(table.runs[0], column) for column in (f"{name}_ns", name))
+        chosen = next((column for column in of_first if column in wide.columns), name)
+        exists = chosen in wide.columns or f"{chosen}_ns" in wide.columns
+        sort = f"{chosen}{colon}{order}" if exists else None
     return arrange(Result(wide, columns=table.pivoted()), sort=sort, limit=limit)
 
 
@@ -162,15 +159,15 @@ MOST_ITEMS: Final = 16
 _PICTURE_TITLES: Final[Mapping[str, str]] = {"gemm": "GEMM", "epilogue": "bias and activation"}
 
 
-def picture(found: Comparison, by: CompareBy) -> Panels:
-    """Return the wall time of the runs above that of the items with most time in all runs."""
-    runs = found.by("summary").frame
+def picture(comparison: Comparison, by: CompareBy) -> Panels:
+    """Return the wall time of the runs, above the time of their largest items."""
+    runs = comparison.by("summary").frame
     stepped = runs["steps"].null_count() == 0
     colours = series_colours(runs["run"])
     walls = runs.select("wall_ns", item="run", series="run")
     title, axis = "Step time" if stepped else "Recording", Axis("wall time", Kind.TIME)
     charts = [grouped_bars(walls, title, "wall_ns", axis, colours)]
-    table = found.by(by)
+    table = comparison.by(by)
     frame = table.frame.filter(pl.col(table.time) > 0)
     if frame.height:
         keys = [column for column in table.columns if column.shown]

@@ -83,43 +83,43 @@ def diff(
     of_a, of_b = (
         [given] if isinstance(given, Trace | str | os.PathLike) else list(given) for given in (a, b)
     )
-    runs_a = [Run("a", *opened(one, model_a, of_b[0] if of_b else None)) for one in of_a]
-    runs_b = [Run("b", *opened(one, model_b, of_a[0] if of_a else None)) for one in of_b]
+    runs_a = [Run("a", *opened(given, model_a, of_b[0] if of_b else None)) for given in of_a]
+    runs_b = [Run("b", *opened(given, model_b, of_a[0] if of_a else None)) for given in of_b]
     return differences(compared(runs_a, runs_b, criteria, pairs), by=by)
 
 
-def differences(found: Diff, *, by: DiffBy | None = None) -> CommandResult:
+def differences(run_diff: Diff, *, by: DiffBy | None = None) -> CommandResult:
     """Return the work of both runs, grouped by layer or ``by``, and the changes.
 
     Without ``by`` the page is a summary: the step, the changes and the layers.
     """
-    frame = found.by(by or "layer")
+    frame = run_diff.by(by or "layer")
     columns = COLUMNS[by or "layer"]
     totals = sums(frame, "time_a_ns", "time_b_ns")
     # Rows of uncertain pairs have no difference, but the total has one.
-    if found.same_work:
+    if run_diff.same_work:
         totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
-    whole = Result(frame, totals, found.notes, columns)
-    make = partial(_summary, found) if by is None else partial(_table, found, by)
+    whole = Result(frame, totals, run_diff.notes, columns)
+    make = partial(_summary, run_diff) if by is None else partial(_table, run_diff, by)
 
     def sections(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.diff_html import with_sections
 
-        tables = {one: differences(found, by=one) for one in COLUMNS}
-        return with_sections(found, tables, page, limit)
+        tables = {grouping: differences(run_diff, by=grouping) for grouping in COLUMNS}
+        return with_sections(run_diff, tables, page, limit)
 
     return CommandResult.of(
         whole,
         make,
         screenful=40,
-        pictures=lambda: pictures(found),
+        pictures=lambda: pictures(run_diff),
         complete=sections if by is None else None,
-        summary=found,
+        summary=run_diff,
         filterable=by is not None,
     )
 
 
-def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
+def _table(run_diff: Diff, by: DiffBy, shown: Arranged) -> Page:
     frame = _named(shown.frame, by)
     columns = tuple(
         replace(column, kind=Kind.LONG) if column.name == _PARTS.get(by) else column
@@ -127,12 +127,12 @@ def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
     )
     dropped = ranked(shown.columns)
     table = Table(frame, columns, shown.totals, dropped=dropped, hidden=hidden_of(shown))
-    over = tuple(_sums(found))
+    over = tuple(_sums(run_diff))
     facts = (Facts(over),) if over else ()
-    return _page(found, (*facts, table, *notes_of(shown.notes)), shown)
+    return _page(run_diff, (*facts, table, *notes_of(shown.notes)), shown)
 
 
-def _summary(found: Diff, shown: Arranged) -> Page:
+def _summary(run_diff: Diff, shown: Arranged) -> Page:
     rows = shown.frame.filter(pl.col("a").ne_missing(OVERLAP))
     top = _named(rows.head(MOST_LAYERS), "layer")
     more = rows.height + shown.hidden - top.height
@@ -142,31 +142,31 @@ def _summary(found: Diff, shown: Arranged) -> Page:
         dropped=ranked(SUMMARY),
         layout="compact",
         hidden=Hidden(more, command="diff --by layer") if more else None,
-        folded=f"Layers, {'whole run' if _whole(found) else 'per step'}",
+        folded=f"Layers, {'whole run' if _whole(run_diff) else 'per step'}",
     )
-    blocks = (Facts(tuple(_head(found))), *_changes(found), layers, *notes_of(shown.notes))
-    return _page(found, blocks, shown)
+    blocks = (Facts(tuple(_head(run_diff))), *_changes(run_diff), layers, *notes_of(shown.notes))
+    return _page(run_diff, blocks, shown)
 
 
-def _page(found: Diff, blocks: tuple[Block, ...], shown: Arranged) -> Page:
+def _page(run_diff: Diff, blocks: tuple[Block, ...], shown: Arranged) -> Page:
     sections = {
-        "changes": Result(found.changes, columns=CHANGES),
-        "idle": Result(found.idle, columns=IDLE_CAUSES),
+        "changes": Result(run_diff.changes, columns=CHANGES),
+        "idle": Result(run_diff.idle, columns=IDLE_CAUSES),
     }
-    return Page("diff", blocks, data_of(shown, _source(found), sections))
+    return Page("diff", blocks, data_of(shown, _source(run_diff), sections))
 
 
-def _source(found: Diff) -> dict[str, Any]:
-    criteria = found.criteria
+def _source(run_diff: Diff) -> dict[str, Any]:
+    criteria = run_diff.criteria
     return {
-        "a": _run_source(found.baseline),
-        "b": _run_source(found.candidate),
-        "step": _step(found.step),
-        "kernels": None if found.kernel_time is None else _step(found.kernel_time),
-        "runs": found.runs,
-        "image_ns": found.per_image,
-        "layers": dict(found.counts),
-        "confidence": found.confidence,
+        "a": _run_source(run_diff.baseline),
+        "b": _run_source(run_diff.candidate),
+        "step": step_source(run_diff.step),
+        "kernels": None if run_diff.kernel_time is None else step_source(run_diff.kernel_time),
+        "runs": run_diff.runs,
+        "image_ns": run_diff.per_image,
+        "layers": dict(run_diff.counts),
+        "confidence": run_diff.confidence,
         "level": criteria.level,
         "minimum_effect": criteria.minimum_effect,
     }
@@ -176,10 +176,11 @@ def _run_source(run: PairedRun) -> dict[str, Any]:
     return {**source_of(run.run.trace), "steps": run.steps.count, "batch": run.layers.batch}
 
 
-def _step(step: Step) -> dict[str, Any]:
+def step_source(step: Step) -> dict[str, Any]:
+    """Return the median and mean step of both runs for the JSON, each with its verdict."""
     judged = {
-        name: {**msgspec.to_builtins(one), "relative": one.relative}
-        for name, one in (("median", step.median), ("mean", step.mean))
+        name: {**msgspec.to_builtins(tested), "relative": tested.relative}
+        for name, tested in (("median", step.median), ("mean", step.mean))
     }
     return {**judged, "statistic": step.statistic, "verdict": step.verdict}
 
@@ -200,66 +201,64 @@ def _named(frame: pl.DataFrame, by: DiffBy) -> pl.DataFrame:
     return frame.with_columns(pl.Series(part, called, pl.String))
 
 
-def _sums(found: Diff) -> Iterator[tuple[str, str]]:
+def _sums(run_diff: Diff) -> Iterator[tuple[str, str]]:
     """Yield over how many devices tables and changes are sums, where a run has several."""
     counts = [
-        work(one.run.trace, "rank", "device").unique().height
-        for one in (found.baseline, found.candidate)
+        work(run.run.trace, "rank", "device").unique().height
+        for run in (run_diff.baseline, run_diff.candidate)
     ]
     if max(counts) > 1:
         devices = " → ".join(map(str, dict.fromkeys(counts)))
-        of = processor(found.baseline.run.trace)
+        of = processor(run_diff.baseline.run.trace)
         yield "Tables", f"changes and rows are sums over {devices} {of}s"
 
 
-def _whole(found: Diff) -> bool:
+def _whole(run_diff: Diff) -> bool:
     """Return whether whole captures are compared, because steps are not marked in both runs."""
-    return not found.baseline.steps.marked
+    return not run_diff.baseline.steps.marked
 
 
-def _head(found: Diff) -> Iterator[tuple[str, str]]:
-    yield "Baseline", _run(found.baseline, found.runs[0])
-    yield "Candidate", _run(found.candidate, found.runs[1])
-    yield from _times(found)
-    yield from _kernel_time(found)
-    if found.per_image is not None:
-        a, b = found.per_image
+def _head(run_diff: Diff) -> Iterator[tuple[str, str]]:
+    yield "Baseline", _run(run_diff.baseline, run_diff.runs[0])
+    yield "Candidate", _run(run_diff.candidate, run_diff.runs[1])
+    yield from _times(run_diff)
+    if run_diff.kernel_time is not None:
+        tested = run_diff.kernel_time.decides
+        text = f"{arrow(round(tested.a), round(tested.b))} per step"
+        text += f" ({percent(tested.relative)})" if tested.a and not run_diff.alike else ""
+        yield "GPU kernels", f"{text}; {_verdict(run_diff, tested)}"
+    if run_diff.per_image is not None:
+        a, b = run_diff.per_image
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
-    yield from _overlap(found)
-    yield from _limits(found)
-    yield "Layers", _layers(found)
-    yield from _sums(found)
-
-
-def _overlap(found: Diff) -> Iterator[tuple[str, str]]:
-    """Yield how much of the change is work that overlaps more, or less, with other work."""
-    overlap = found.by("layer").filter(pl.col("a").eq_missing(OVERLAP))
-    change_ns = overlap["delta_ns"].item(0) if overlap.height else None
-    if change_ns:
-        per = "" if _whole(found) else " per step"
+    overlap = run_diff.by("layer").filter(pl.col("a").eq_missing(OVERLAP))
+    if overlap.height and (change_ns := overlap["delta_ns"].item(0)):
+        per = "" if _whole(run_diff) else " per step"
         how = "more" if change_ns < 0 else "less"
         yield "Overlap", f"streams overlap {how}: {numbers.signed(change_ns)}{per}"
+    yield from _limits(run_diff)
+    yield "Layers", _layers(run_diff)
+    yield from _sums(run_diff)
 
 
-def _limits(found: Diff) -> Iterator[tuple[str, str]]:
+def _limits(run_diff: Diff) -> Iterator[tuple[str, str]]:
     """Yield utilization and bottleneck of both runs, in the compared steps or the captures."""
-    runs = found.baseline, found.candidate
-    if any(one.run.trace.on_cpu or not one.steps.timed for one in runs):
+    runs = run_diff.baseline, run_diff.candidate
+    if any(run.run.trace.on_cpu or not run.steps.timed for run in runs):
         return
-    idle = found.by("class").filter(pl.col("category") == IDLE)
-    available = [mean_available(one.steps) for one in runs]
+    idle = run_diff.by("class").filter(pl.col("category") == IDLE)
+    available = [mean_available(run.steps) for run in runs]
     # Of steps without a duration nothing has a share.
     if idle.is_empty() or not all(available):
         return
-    window = "run" if _whole(found) else "step time"
+    window = "run" if _whole(run_diff) else "step time"
     busy = [
         numbers.share(1 - idle[f"time_{side}_ns"].item(0) / time)
         for side, time in zip("ab", available, strict=True)
     ]
     yield "GPU utilization", f"{' → '.join(busy)} of {window}"
-    every = [Figures(one.run.trace) for one in runs]
-    if all(one.stepped is not _whole(found) for one in every):
-        limits = [limit.bound if (limit := bottleneck(one)) else None for one in every]
+    every = [Figures(run.run.trace) for run in runs]
+    if all(figures.stepped is not _whole(run_diff) for figures in every):
+        limits = [limit.bound if (limit := bottleneck(figures)) else None for figures in every]
         yield "Bottleneck", " → ".join(limit or "not determined" for limit in limits)
 
 
@@ -269,61 +268,53 @@ def _run(run: PairedRun, runs: int) -> str:
     steps = numbers.counted(run.steps.count, "step")
     parts.append(steps if run.steps.marked else "no steps marked")
     parts.append(f"first of {runs} runs" if runs > 1 else "")
-    return " · ".join(str(one) for one in parts if one)
+    return " · ".join(str(part) for part in parts if part)
 
 
-def _times(found: Diff) -> Iterator[tuple[str, str]]:
-    step = found.step
-    if _whole(found):
-        label = "Whole run" if found.baseline.steps.timed else "Summed work"
-        if not found.same_work:
+def _times(run_diff: Diff) -> Iterator[tuple[str, str]]:
+    step = run_diff.step
+    if _whole(run_diff):
+        label = "Whole run" if run_diff.baseline.steps.timed else "Summed work"
+        if not run_diff.same_work:
             why = "not compared: different work, steps not marked in both runs"
             yield label, f"{arrow(round(step.mean.a), round(step.mean.b))}; {why}"
             return
-        yield label, f"{_judged(found, step.mean)}; {_verdict(found, step.mean)}"
+        yield label, f"{_judged(run_diff, step.mean)}; {_verdict(run_diff, step.mean)}"
         return
     names_of = {"median": step.median, "mean": step.mean}
     deciding = step.statistic
-    one = names_of.pop(deciding)
-    yield "Step time", f"{_judged(found, one, deciding)}; {_verdict(found, one)}"
+    tested = names_of.pop(deciding)
+    yield "Step time", f"{_judged(run_diff, tested, deciding)}; {_verdict(run_diff, tested)}"
     ((other, two),) = names_of.items()
-    if (two.a, two.b) != (one.a, one.b):
-        verdict = f"; {_verdict(found, two)}" if two.verdict != one.verdict else ""
-        yield "", f"{_judged(found, two, other)}{verdict}"
+    if (two.a, two.b) != (tested.a, tested.b):
+        verdict = f"; {_verdict(run_diff, two)}" if two.verdict != tested.verdict else ""
+        yield "", f"{_judged(run_diff, two, other)}{verdict}"
 
 
-def _kernel_time(found: Diff) -> Iterator[tuple[str, str]]:
-    if found.kernel_time is not None:
-        one = found.kernel_time.decides
-        text = f"{arrow(round(one.a), round(one.b))} per step"
-        text += f" ({percent(one.relative)})" if one.a and not found.alike else ""
-        yield "GPU kernels", f"{text}; {_verdict(found, one)}"
-
-
-def _judged(found: Diff, one: StatisticVerdict, statistic: str = "") -> str:
-    text = f"{arrow(round(one.a), round(one.b))} {statistic}".rstrip()
-    if found.alike:
+def _judged(run_diff: Diff, tested: StatisticVerdict, statistic: str = "") -> str:
+    text = f"{arrow(round(tested.a), round(tested.b))} {statistic}".rstrip()
+    if run_diff.alike:
         return text
-    text += f" ({percent(one.relative)})" if one.a else ""
-    if one.interval is None:
+    text += f" ({percent(tested.relative)})" if tested.a else ""
+    if tested.interval is None:
         return text
-    low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
-    return f"{text}, {numbers.level(found.criteria.level)} interval {low} to {high}"
+    low, high = (signed(round(bound)) for bound in (tested.interval.low, tested.interval.high))
+    return f"{text}, {numbers.level(run_diff.criteria.level)} interval {low} to {high}"
 
 
-def _verdict(found: Diff, one: StatisticVerdict) -> str:
-    if found.alike:
+def _verdict(run_diff: Diff, tested: StatisticVerdict) -> str:
+    if run_diff.alike:
         return "identical recordings"
-    if one.verdict == "not enough steps":
-        steps = f"{found.baseline.steps.count} and {found.candidate.steps.count} steps"
-        if _whole(found):
+    if tested.verdict == "not enough steps":
+        steps = f"{run_diff.baseline.steps.count} and {run_diff.candidate.steps.count} steps"
+        if _whole(run_diff):
             return "inconclusive: steps not marked in both runs"
         return f"inconclusive: {steps}, at least 4 needed in each run"
-    return one.verdict
+    return tested.verdict
 
 
-def _layers(found: Diff) -> str:
-    counts = found.counts
+def _layers(run_diff: Diff) -> str:
+    counts = run_diff.counts
     parts = [
         f"{counts['pairs']:,} matched",
         f"{counts['only_a']} in the baseline only",
@@ -331,17 +322,25 @@ def _layers(found: Diff) -> str:
     ]
     if counts["moved"]:
         parts.append(f"{counts['moved']} reordered")
-    if found.confidence is not None:
-        parts.append(f"match confidence {numbers.share(found.confidence)}")
+    if run_diff.confidence is not None:
+        parts.append(f"match confidence {numbers.share(run_diff.confidence)}")
     return " · ".join(parts)
 
 
-def _changes(found: Diff) -> Iterator[Block]:
-    """Yield the changes, largest effect first, then those below the minimum effect."""
-    whole = _whole(found)
+def _changes(run_diff: Diff) -> Iterator[Block]:
+    """Yield the changes, largest effect first, then the changes below the minimum effect.
+
+    Changes below a tenth of the minimum effect are left out.
+    """
+    whole = _whole(run_diff)
     of = "run" if whole else "step"
-    rows = found.changes.head(MOST_CHANGES).filter(~_negligible(found))
-    least = f"{numbers.level(found.criteria.minimum_effect)} of the {of}"
+    criteria = run_diff.criteria
+    tenth = replace(criteria, minimum_effect=criteria.minimum_effect / 10)
+    smallest = tenth.least(*step_times(run_diff.baseline.steps, run_diff.candidate.steps))
+    small = (pl.col("delta_ns").abs() < smallest).fill_null(value=False)
+    negligible = pl.col("least") & (pl.col("change") != "launches") & small
+    rows = run_diff.changes.head(MOST_CHANGES).filter(~negligible)
+    least = f"{numbers.level(criteria.minimum_effect)} of the {of}"
     above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
     below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
     remark = "they overlap, do not add them"
@@ -350,19 +349,9 @@ def _changes(found: Diff) -> Iterator[Block]:
     if below:
         yield Heading(f"Changes below {least}")
         yield Findings(tuple(below), brief=True, first=len(above) + 1)
-    more = found.changes.height - rows.height
+    more = run_diff.changes.height - rows.height
     if more:
         yield Facts((("", f"… {more} more (--format json)"),))
-
-
-def _negligible(found: Diff) -> pl.Expr:
-    """Return which changes have an effect below a tenth of the minimum effect."""
-    criteria = found.criteria
-    tenth = replace(criteria, minimum_effect=criteria.minimum_effect / 10)
-    smallest = tenth.least(*step_times(found.baseline.steps, found.candidate.steps))
-    timed = pl.col("change") != "launches"
-    small = (pl.col("delta_ns").abs() < smallest).fill_null(value=False)
-    return pl.col("least") & timed & small
 
 
 def _change(row: Row, whole: bool) -> Finding:
@@ -415,10 +404,6 @@ def _counts(row: Row) -> str:
 
 def _from_to(row: Row) -> str:
     return f"{row['before']} → {row['after']} {_where(row)}"
-
-
-def _precision(row: Row) -> str:
-    return f"{display_names.part(row['before'])} → {display_names.part(row['after'])} {_where(row)}"
 
 
 def _algorithm(row: Row, _: str) -> tuple[str, str]:
@@ -489,7 +474,7 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "memory_format": lambda row, _: ("memory format", _from_to(row)),
     "precision": lambda row, _: (
         f"{display_names.category(row['subject'])} precision",
-        _precision(row),
+        f"{display_names.part(row['before'])} → {display_names.part(row['after'])} {_where(row)}",
     ),
     "tensor_cores": _tensor_cores,
 }

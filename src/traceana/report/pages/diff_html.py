@@ -48,7 +48,7 @@ _MEANINGS: Final = (
 
 
 def with_sections(
-    found: Diff,
+    run_diff: Diff,
     tables: Mapping[DiffBy, CommandResult],
     page: Page,
     limit: int | None,
@@ -57,25 +57,25 @@ def with_sections(
 
     The table of the layers, which the page has in part, is in its section.
     """
-    first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
+    first = tuple(block for block in page.blocks if not (isinstance(block, Table) and block.folded))
     sections = []
     for by, title in SECTIONS.items():
-        own: list[Block] = list(icicle(found)) if by == "layer" else []
+        content: list[Block] = list(icicle(run_diff)) if by == "layer" else []
         blocks = tables[by].page(limit=limit).blocks
-        own += [one for one in blocks if isinstance(one, Table) and one.frame.height]
-        if by == "class" and own:
-            own.append(Notes(_MEANINGS))
-        if own:
-            sections.append(Section(by, title, tuple(own)))
-    if found.idle.height:
-        sections.insert(1, Section("idle", "Idle time", (idle_causes(found),)))
+        content += [block for block in blocks if isinstance(block, Table) and block.frame.height]
+        if by == "class" and content:
+            content.append(Notes(_MEANINGS))
+        if content:
+            sections.append(Section(by, title, tuple(content)))
+    if run_diff.idle.height:
+        sections.insert(1, Section("idle", "Idle time", (idle_causes(run_diff),)))
     return replace(page, blocks=first, sections=tuple(sections))
 
 
-def idle_causes(found: Diff) -> Table:
+def idle_causes(run_diff: Diff) -> Table:
     """Return the table of the idle time of both runs by cause, and what the causes mean."""
-    meanings = [MEANINGS[cause] for cause in found.idle["cause"]]
-    frame = found.idle.with_columns(pl.Series("meaning", meanings, pl.String))
+    meanings = [MEANINGS[cause] for cause in run_diff.idle["cause"]]
+    frame = run_diff.idle.with_columns(pl.Series("meaning", meanings, pl.String))
     totals = sums(frame, "time_a_ns", "time_b_ns", "delta_ns")
     columns = with_values(frame, IDLE_CAUSES, totals)
     return Table(frame, (*columns, Column("meaning", Kind.LONG)), totals)
@@ -93,19 +93,19 @@ _BANDS: Final = {
 """Changes of a node, and their colours."""
 
 
-def icicle(found: Diff) -> list[Icicle]:
+def icicle(run_diff: Diff) -> list[Icicle]:
     """Return the layers of both runs, as wide as their mean time; empty without layers.
 
-    A layer has its name in the candidate, one of the baseline alone its name there.
+    A layer has its name in the candidate, or in the baseline if only that has it.
     """
-    runs = [found.candidate, found.baseline]
+    runs = [run_diff.candidate, run_diff.baseline]
     cells = pl.concat(
         run.cells.select(
             *("pair", "layer", "role", "direction"),
             pl.col("category").cast(pl.String),
             pl.col("calls") // run.steps.count,
             pl.col("time_ns") // run.steps.count,
-            time_a_ns=pl.col("time_ns") // run.steps.count * int(run is found.baseline),
+            time_a_ns=pl.col("time_ns") // run.steps.count * int(run is run_diff.baseline),
         )
         for run in runs
     )
@@ -128,7 +128,7 @@ def icicle(found: Diff) -> list[Icicle]:
     frame = tree.with_columns(time_b_ns=pl.col("time_ns") - a).with_columns(
         (b - a).alias("delta_ns"), band.alias("category"), alone[0].frame["label"]
     )
-    per = " per step" if found.baseline.steps.marked else ""
+    per = " per step" if run_diff.baseline.steps.marked else ""
     both = numbers.arrow(frame["time_a_ns"].item(0), frame["time_b_ns"].item(0))
     return [
         Icicle(
@@ -153,21 +153,21 @@ _COLOURS: Final = {"step": "#0072b2", "less": "#009e73", "more": "#d55e00"}
 _MOST_STEPS: Final = 1_000
 
 
-def pictures(found: Diff) -> list[Block]:
-    """Return the chart of the steps and that of the change by class."""
-    return [*_steps(found), *_change(found)]
+def pictures(run_diff: Diff) -> list[Block]:
+    """Return the charts of the steps and of the change by class."""
+    return [*_steps(run_diff), *_change(run_diff)]
 
 
-def _steps(found: Diff) -> list[Chart]:
+def _steps(run_diff: Diff) -> list[Chart]:
     """Return the wall time of every step of both runs; empty where steps are not marked."""
-    if not found.baseline.steps.marked:
+    if not run_diff.baseline.steps.marked:
         return []
-    runs = {"baseline": found.baseline, "candidate": found.candidate}
+    runs = {"baseline": run_diff.baseline, "candidate": run_diff.candidate}
     steps = pl.concat(
         run.steps.frame.head(_MOST_STEPS).select("wall_ns", pl.lit(name).alias("run"))
         for name, run in runs.items()
     )
-    step = found.step
+    step = run_diff.step
     decided = step.median if step.statistic == "median" else step.mean
     centre = pl.DataFrame(
         {
@@ -189,16 +189,16 @@ def _steps(found: Diff) -> list[Chart]:
             (Marks(both, "point", "wall_ns", "run", colour="is"),),
             height=110,
         ),
-        *_interval(found, decided),
+        *_interval(run_diff, decided),
     ]
 
 
-def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
+def _interval(run_diff: Diff, decided: StatisticVerdict) -> list[Chart]:
     """Return the change of the step time with its interval beside 0; empty without an interval."""
     interval = decided.interval
     if interval is None:
         return []
-    statistic, level = found.step.statistic, f"{numbers.level(found.criteria.level)} interval"
+    statistic, level = run_diff.step.statistic, f"{numbers.level(run_diff.criteria.level)} interval"
     low, change, high = (
         round(value) for value in (interval.low, interval.difference, interval.high)
     )
@@ -221,32 +221,32 @@ def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
     ]
 
 
-def _by_cause(found: Diff, idle: int) -> list[tuple[str, int]]:
+def _by_cause(run_diff: Diff, idle: int) -> list[tuple[str, int]]:
     """Return the causes by which the idle time changed, and the rest of its change."""
-    rows = found.changes.filter((pl.col("change") == "idle") & ~pl.col("least"))
+    rows = run_diff.changes.filter((pl.col("change") == "idle") & ~pl.col("least"))
     causes = list(rows.select("subject", "delta_ns").iter_rows())
     rest = idle - sum(delta for _, delta in causes)
     named = [(f"idle: {display_names.part(cause)}", delta) for cause, delta in causes]
     return [*named, *([("idle: other causes" if causes else "idle", rest)] if rest else [])]
 
 
-def _change(found: Diff) -> list[Chart]:
-    """Return the bars from the mean step of the baseline to that of the candidate, by class."""
+def _change(run_diff: Diff) -> list[Chart]:
+    """Return bars from the baseline's mean step to the candidate's, by class."""
     rows = (
-        found.by("class")
+        run_diff.by("class")
         .group_by("category", maintain_order=True)
         .agg(pl.col("time_a_ns").sum(), pl.col("time_b_ns").sum())
         .with_columns((pl.col("time_b_ns") - pl.col("time_a_ns")).alias("delta_ns"))
         .sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
     )
-    if rows.is_empty() or not found.same_work:
+    if rows.is_empty() or not run_diff.same_work:
         return []
     before, after = int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
     shown = rows.filter(pl.col("delta_ns").abs() >= _LEAST * before).head(MOST_CLASSES)
     changes: list[tuple[str, int]] = []
     for name, delta in shown.select("category", "delta_ns").iter_rows():
         called = display_names.category(name.strip("()"))
-        changes += _by_cause(found, delta) if name == IDLE else [(called, delta)]
+        changes += _by_cause(run_diff, delta) if name == IDLE else [(called, delta)]
     rest = after - before - int(shown["delta_ns"].sum())
     if rest:
         others = rows.height - shown.height
@@ -263,10 +263,10 @@ def _change(found: Diff) -> list[Chart]:
     return [
         Chart(
             "From the baseline to the candidate, by class"
-            + ("" if found.baseline.steps.marked else " (whole runs)"),
+            + ("" if run_diff.baseline.steps.marked else " (whole runs)"),
             "; ".join(f"{name} {numbers.signed(delta)}" for name, delta in changes) or "no change",
             Axis("", Kind.TEXT),
-            Axis("mean time per step" if found.baseline.steps.marked else "time", Kind.TIME),
+            Axis("mean time per step" if run_diff.baseline.steps.marked else "time", Kind.TIME),
             (
                 Marks(
                     frame,

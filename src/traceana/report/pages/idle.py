@@ -56,15 +56,15 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     from traceana.timeline.idle import idle as analysis
     from traceana.timeline.idle import idle_time
 
-    found = idle_time(trace)
-    whole = analysis(trace, by, found=found)
-    stepped = found.measured.select(PER_DEVICE).n_unique()
-    of_devices = devices(trace, found=found)
+    gaps = idle_time(trace)
+    whole = analysis(trace, by, found=gaps)
+    stepped = gaps.measured.select(PER_DEVICE).n_unique()
+    of_devices = devices(trace, found=gaps)
     make = partial(_idle, trace, by, of_devices, whole, stepped)
 
     @cache
     def causes() -> pl.DataFrame:
-        return (whole if by == "cause" else analysis(trace, "cause", found=found)).frame
+        return (whole if by == "cause" else analysis(trace, "cause", found=gaps)).frame
 
     def complete(page: Page, _: int | None) -> Page:
         """Add the table of what the causes mean."""
@@ -87,9 +87,12 @@ def _idle(
 ) -> Page:
     if by == "gap" or devices.frame.height < 2:
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
-        titles = {"share": f"of {_window(trace, by)}", "start_ns": "start in capture"}
-        rows = _since_capture(trace, shown) if by == "gap" else shown
-        rows = replace(rows, columns=hiding(shown.columns, shown_as_facts))
+        window = "step" if by == "step" else window_text(trace)
+        titles = {"share": f"of {window}", "start_ns": "start in capture"}
+        rows = replace(shown, columns=hiding(shown.columns, shown_as_facts))
+        if by == "gap":
+            start = pl.col("start_ns") - capture(trace)["start"].min()
+            rows = replace(rows, frame=shown.frame.with_columns(start))
         table = table_of(rows, titles=titles)
     else:
         table = _side_by_side(by, devices.frame, whole, stepped, shown)
@@ -107,19 +110,8 @@ def _without_launches(trace: Trace, table: Table, column: str) -> Table:
     return replace(table, frame=table.frame.with_columns(label))
 
 
-def _since_capture(trace: Trace, shown: Arranged) -> Arranged:
-    """Return the gaps ``shown`` with their starts counted from that of the capture."""
-    first = capture(trace)["start"].min()
-    return replace(shown, frame=shown.frame.with_columns(pl.col("start_ns") - first))
-
-
-def _window(trace: Trace, by: IdleBy) -> str:
-    """Return the whole that the shares refer to."""
-    return "step" if by == "step" else window_text(trace)
-
-
 def _differing(devices: pl.DataFrame) -> set[str]:
-    """Return those of ``rank`` and ``device`` that it takes to name one of ``devices``."""
+    """Return the columns that identify a device: rank, device or both."""
     if devices.height < 2:
         return set()
     if devices["rank"].n_unique() == devices.height:
@@ -132,10 +124,10 @@ def _side_by_side(
 ) -> Table:
     """Return the time of each cause, a column a device, and their mean or sum.
 
-    Times are means over the measured steps, and over the ``stepped`` devices with such steps;
-    without steps, and by step, they are those of the window, and their sum. Of many devices there
-    are the least, the median and the largest time, and the devices whose idle time is farthest from
-    the median; those nearest to it go first for lack of width.
+    Times are means over the measured steps and the ``stepped`` devices with such steps. Without
+    steps, and by step, they are sums over the window. Many devices are shown by the least, the
+    median and the largest time, and by the devices farthest from the median. The devices nearest
+    to the median are dropped first if the terminal is narrow.
     """
     keys = ["cause"] if by == "cause" else [by, "cause"]
     names = [name for name in PER_DEVICE if name in _differing(devices)]
@@ -150,8 +142,8 @@ def _side_by_side(
     summed = rows.group_by("label").agg(pl.col("time_ns").sum())
     times = dict.fromkeys(labels, 0) | dict(summed.iter_rows())
     spread = _Spread.of(times.values())
-    farthest = sorted(labels, key=lambda one: -abs(times[one] - spread.median))[:MOST_COLUMNS]
-    each = [one for one in labels if one in farthest]
+    farthest = sorted(labels, key=lambda device: -abs(times[device] - spread.median))[:MOST_COLUMNS]
+    each = [device for device in labels if device in farthest]
     frame = _pivoted(rows, keys, labels, each)
     if per_step:
         frame = frame.with_columns(pl.col("count") / stepped, pl.col("time_ns") // stepped)
@@ -176,11 +168,11 @@ def _side_by_side(
         ),
         Column("time_ns", Kind.TIME, title="mean" if per_step else _several(devices), scale="idle"),
         *(
-            Column(f"idle {one}", Kind.TIME, title=one, scale="idle", group=group)
-            for one in of_devices
+            Column(f"idle {device}", Kind.TIME, title=device, scale="idle", group=group)
+            for device in of_devices
         ),
     )
-    totals = {f"idle {one}": time for one, time in {**times, **spread._asdict()}.items()}
+    totals = {f"idle {device}": time for device, time in {**times, **spread._asdict()}.items()}
     totals["time_ns"] = sum(times.values()) // (stepped if per_step else 1)
     if not per_step:
         totals["count"] = int(frame["count"].sum())
@@ -204,8 +196,8 @@ class _Spread(NamedTuple):
 
     @classmethod
     def of(cls, times: Iterable[int]) -> _Spread:
-        known = sorted(times)
-        return cls(known[0], round(median(known)), known[-1])
+        ordered = sorted(times)
+        return cls(ordered[0], round(median(ordered)), ordered[-1])
 
 
 def _pivoted(
@@ -219,27 +211,27 @@ def _pivoted(
     frame = per_device.group_by(keys, maintain_order=True).agg(
         pl.col("count", "time_ns").sum(),
         time.alias("times"),
-        *(time.filter(label=one).sum().alias(f"idle {one}") for one in each),
+        *(time.filter(label=device).sum().alias(f"idle {device}") for device in each),
     )
-    found = [_Spread.of([*times, *[0] * (len(labels) - len(times))]) for times in frame["times"]]
-    columns = {f"idle {one}": pl.Int64 for one in _Spread._fields}
-    spread = pl.DataFrame(found, schema=columns, orient="row")
+    spreads = [_Spread.of([*times, *[0] * (len(labels) - len(times))]) for times in frame["times"]]
+    columns = {f"idle {field}": pl.Int64 for field in _Spread._fields}
+    spread = pl.DataFrame(spreads, schema=columns, orient="row")
     return frame.drop("times").hstack(spread)
 
 
 def device_facts(rows: list[Row]) -> tuple[tuple[str, str], ...]:
     """Return the lines of each device of :func:`traceana.analyze.devices.devices`."""
-    found: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     for row in rows[:MOST_DEVICES]:
         few = len(rows) <= FEW_DEVICES
         lines = [_time(row, alone=few)]
         if few:
             lines += [outside_text(row), _launches(row), _overlap(row)]
         filled = [line for line in lines if line]
-        found += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
+        facts += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
     if len(rows) > MOST_DEVICES:
-        found.append(("", f"… {len(rows) - MOST_DEVICES} more devices in the JSON"))
-    return tuple(found)
+        facts.append(("", f"… {len(rows) - MOST_DEVICES} more devices in the JSON"))
+    return tuple(facts)
 
 
 def _name(row: Row) -> str:
@@ -297,7 +289,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
     needs_device(trace, "critical")
     from traceana.timeline import critical as analysis
 
-    found = analysis.critical(trace, by)
+    path = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
         several = step_processes(trace) > 1
@@ -305,13 +297,15 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> CommandResult:
             analysis.critical(trace, "segment").frame, _measured(trace), several=several
         )
 
-    make = partial(_critical, trace, by, found.frame)
-    return CommandResult.of(found, make, screenful=30, pictures=pictures)
+    make = partial(_critical, trace, by, path.frame)
+    return CommandResult.of(path, make, screenful=30, pictures=pictures)
 
 
 def _since_step(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the segments ``rows`` with their starts counted from the first of ``every`` one of
-    their step."""
+    """Return the segments ``rows`` with starts from the beginning of their step.
+
+    ``every`` has all segments of the steps.
+    """
     of = ("step", "rank")
     begin = every.group_by(of).agg(pl.col("start_ns").min().alias("begin"))
     return (
@@ -329,7 +323,7 @@ _SEGMENTS: Final = {
     "gap/stream": "between kernels",
     "kernel/other": "unclassified",
 }
-"""What some parts of the path are called beside their class."""
+"""Class and part of a segment -> display name of the part."""
 
 
 def _critical(trace: Trace, by: CriticalBy, every: pl.DataFrame, shown: Arranged) -> Page:

@@ -47,17 +47,17 @@ _UNKNOWN: Final = "unknown"
 
 def info(trace: Trace) -> CommandResult:
     """Return the facts of the trace, one per row."""
-    known = facts(trace)
+    details = facts(trace)
 
     def page(shown: Arranged) -> Page:
-        rows = ((label[:1].upper() + label[1:], text) for label, text in _lines(known) if text)
-        data = Data(Rows(shown.frame, columns=shown.columns), whole=known)
+        rows = ((label[:1].upper() + label[1:], text) for label, text in _lines(details) if text)
+        data = Data(Rows(shown.frame, columns=shown.columns), whole=details)
         return Page("info", (Facts(tuple(rows)),), data)
 
-    return CommandResult.of(as_table(known), page)
+    return CommandResult.of(as_table(details), page)
 
 
-def _lines(known: Known) -> Iterator[tuple[str, str]]:
+def _lines(details: Known) -> Iterator[tuple[str, str]]:
     """Yield labels and values; a value that is not known is empty."""
 
     def number(value: int | None) -> str:
@@ -67,47 +67,47 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
         # Activities of a printed summary may have sizes alone.
         return f"{numbers.count(count)}{_in(time_ns)}" if count else ""
 
-    yield "file", known["file"]
-    yield "format", display_names.file_format(known["format"], known["format_version"])
-    yield "producer", known["producer"] or ""
-    yield "framework", known["framework"] or ""
-    if (epoch_ns := known["epoch_ns"]) is not None:
+    yield "file", details["file"]
+    yield "format", display_names.file_format(details["format"], details["format_version"])
+    yield "producer", details["producer"] or ""
+    yield "framework", details["framework"] or ""
+    if (epoch_ns := details["epoch_ns"]) is not None:
         try:
             moment = f"{datetime.fromtimestamp(epoch_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
         except (OverflowError, ValueError, OSError):
             moment = f"{epoch_ns} ns after 1970"
         yield "recorded", moment
-    if known["rank"] is not None:
-        of = "" if known["world_size"] is None else f" of {known['world_size']}"
-        yield "rank", f"{known['rank']}{of}"
-    if known["span_ns"] is not None:
-        every = " over all ranks" if known["ranks"] else ""
-        yield "capture", f"{numbers.duration(known['span_ns'])}{every}"
-    for device in known["devices"]:
+    if details["rank"] is not None:
+        of = "" if details["world_size"] is None else f" of {details['world_size']}"
+        yield "rank", f"{details['rank']}{of}"
+    if details["span_ns"] is not None:
+        every = " over all ranks" if details["ranks"] else ""
+        yield "capture", f"{numbers.duration(details['span_ns'])}{every}"
+    for device in details["devices"]:
         yield "device", _device(device)
-    if kernels := timed(known["kernels"], known["kernel_ns"]):
-        yield "kernels", f"{kernels}, {numbers.counted(known['distinct_kernel_names'], 'name')}"
-    if copies := known["memcpy"].items():
+    if kernels := timed(details["kernels"], details["kernel_ns"]):
+        yield "kernels", f"{kernels}, {numbers.counted(details['distinct_kernel_names'], 'name')}"
+    if copies := details["memcpy"].items():
         each = (f"{numbers.count(count)} {display_names.part(kind)}" for kind, count in copies)
-        yield "copies", f"{', '.join(each)}{_in(known['memcpy_ns'])}"
-    yield "memsets", timed(known["memset"], known["memset_ns"])
-    yield "synchronizations", number(known["synchronizations"])
-    yield "CPU operators", timed(known["cpu_operators"], known["cpu_operator_ns"])
-    if known["steps"]:
-        yield "steps", f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
-    yield "layers", number(known["layers"])
+        yield "copies", f"{', '.join(each)}{_in(details['memcpy_ns'])}"
+    yield "memsets", timed(details["memset"], details["memset_ns"])
+    yield "synchronizations", number(details["synchronizations"])
+    yield "CPU operators", timed(details["cpu_operators"], details["cpu_operator_ns"])
+    if details["steps"]:
+        yield "steps", f"{details['steps']} ({details['step_numbers']}, {details['step_marker']})"
+    yield "layers", number(details["layers"])
     host = {"operator": "operators", "runtime call": "calls", "range": "ranges"}
-    parts = (numbers.counted(known[of], noun) for noun, of in host.items() if known[of])
+    parts = (numbers.counted(details[of], noun) for noun, of in host.items() if details[of])
     yield "host events", ", ".join(parts)
-    yield "counters", _counters(known)
-    yield "summary", _summary(known)
-    yield "events", number(known["events"])
-    if known["bytes_read"] is not None and known["bytes_total"]:
-        read, total = (numbers.count(known[name]) for name in ("bytes_read", "bytes_total"))
+    yield "counters", _counters(details)
+    yield "summary", _summary(details)
+    yield "events", number(details["events"])
+    if details["bytes_read"] is not None and details["bytes_total"]:
+        read, total = (numbers.count(details[name]) for name in ("bytes_read", "bytes_total"))
         cut = f"{read} of {total} bytes: truncated file"
-        yield "read", cut if known["truncated"] else numbers.size(known["bytes_total"])
-    yield from _integrity(known["ledger"])
-    for key, value in known["properties"].items():
+        yield "read", cut if details["truncated"] else numbers.size(details["bytes_total"])
+    yield from _integrity(details["ledger"])
+    for key, value in details["properties"].items():
         if key == "ranks" and isinstance(value, Mapping):
             value = {rank: PurePath(file).name for rank, file in value.items()}
         yield _LABELS.get(key, key.replace("_", " ")), _property(key, value)
@@ -118,8 +118,10 @@ def _in(time_ns: int) -> str:
 
 
 def _integrity(ledger: list[Known]) -> Iterator[tuple[str, str]]:
-    """Yield the entries of the ledger, those that differ in rank and number as one, and a line on
-    what is normal."""
+    """Yield the entries of the ledger, joined if only rank and number differ.
+
+    The last line counts the normal notes.
+    """
     alike: dict[tuple[Any, ...], list[Known]] = {}
     excluded = remarks = 0
     for entry in ledger:
@@ -163,19 +165,19 @@ def _device(device: Known) -> str:
     return ", ".join(parts)
 
 
-def _counters(known: Known) -> str:
-    counters = known["counters"]
+def _counters(details: Known) -> str:
+    counters = details["counters"]
     if counters is None:
         return ""
     launches = numbers.counted(counters["launches"], "launch", "launches")
     distinct = numbers.counted(counters["distinct_kernel_names"], "name")
     joined = f", {numbers.count(counters['joined'])} joined to the timeline"
     measured = ", ".join(counters["measured"]) or "no supported metric"
-    return f"{launches} of {distinct}{joined if known['kernels'] else ''}: {measured}"
+    return f"{launches} of {distinct}{joined if details['kernels'] else ''}: {measured}"
 
 
-def _summary(known: Known) -> str:
-    printed = known["summary"]
+def _summary(details: Known) -> str:
+    printed = details["summary"]
     if printed is None:
         return ""
     rows = numbers.counted(printed["rows"], "row")
@@ -188,15 +190,15 @@ def _summary(known: Known) -> str:
 
 
 def _entry(entries: list[Known]) -> str:
-    """Return what entries that differ in rank and number alone add up to."""
-    entry = entries[0]
-    meaning = REASONS[entry["reason"]][1]
-    times = [one["time_ns"] for one in entries if one["time_ns"] is not None]
+    """Return the sum of entries that differ only in rank and number."""
+    first = entries[0]
+    meaning = REASONS[first["reason"]][1]
+    times = [entry["time_ns"] for entry in entries if entry["time_ns"] is not None]
     time = f" ({numbers.duration(sum(times))})" if times else ""
-    detail = "" if entry["detail"] is None else f" [{entry['detail']}]"
-    of = "" if entry["table"] == "-" else f" of {entry['table']}"
-    ranks = [one["rank"] for one in entries if one["rank"] is not None]
+    detail = "" if first["detail"] is None else f" [{first['detail']}]"
+    of = "" if first["table"] == "-" else f" of {first['table']}"
+    ranks = [entry["rank"] for entry in entries if entry["rank"] is not None]
     rank = f" of {len(ranks)} ranks" if len(ranks) > 1 else f" of rank {ranks[0]}" if ranks else ""
-    kept = "kept" if entry["kept"] else "excluded"
-    count = sum(one["count"] for one in entries)
-    return f"{entry['severity']}: {numbers.count(count)}{time}{of}{rank}, {kept}: {meaning}{detail}"
+    kept = "kept" if first["kept"] else "excluded"
+    count = sum(entry["count"] for entry in entries)
+    return f"{first['severity']}: {numbers.count(count)}{time}{of}{rank}, {kept}: {meaning}{detail}"

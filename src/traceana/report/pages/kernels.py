@@ -55,10 +55,10 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
             summed=True,
             screenful=40,
         )
-    found = analysis.kernels(trace, unclassified=unclassified)
+    result = analysis.kernels(trace, unclassified=unclassified)
     if by == "category":
         return table_result(
-            *("kernels", analysis.by_category(found), trace),
+            *("kernels", analysis.by_category(result), trace),
             summed=True,
             screenful=40,
         )
@@ -67,15 +67,15 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
     if counted and (by_profiler := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by_profiler
     return table_result(
-        *("kernels", found, trace),
-        dropped=_dropped(found.frame, DROPPED_MEASURED if counted else DROPPED),
+        *("kernels", result, trace),
+        dropped=_dropped(result.frame, DROPPED_MEASURED if counted else DROPPED),
         titles=titles,
         summed=True,
         screenful=30,
         pictures=lambda: bars(
-            found.frame,
+            result.frame,
             "Kernels with most time, coloured by class",
-            chosen(found.columns, ("name", "time_ns", "calls")),
+            chosen(result.columns, ("name", "time_ns", "calls")),
             axis="time",
             coloured=True,
         ),
@@ -83,8 +83,11 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
 
 
 def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``dropped`` in an order for the rows of ``frame``: first the columns of classes with
-    one value, last those that tell rows of one name apart."""
+    """Return ``dropped`` in an order for the rows of ``frame``.
+
+    Columns of classes with one value are dropped first, columns that tell rows of one name apart
+    last.
+    """
     alike = {
         "category": frame["category"].is_in(["other"]).all(),
         "batched": not frame["batched"].any(),
@@ -93,7 +96,7 @@ def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
     for name in _CLASSES:
         if _distinct(frame, *telling, name) > _distinct(frame, *telling):
             telling.append(name)
-    first = [name for name, one in alike.items() if one and name not in telling]
+    first = [name for name, same in alike.items() if same and name not in telling]
     between = [name for name in dropped if name not in (*first, *telling)]
     return (*first, *between, *reversed(telling))
 
@@ -133,7 +136,7 @@ def classified(
 
     texts = [readable.get(name, name) for name in names]
     if explain:
-        found = explained_names(texts, rules, names)
-        return table_result("classify", found, layout="records")
-    found = name_classes(texts, rules, names)
-    return table_result("classify", found)
+        classes = explained_names(texts, rules, names)
+        return table_result("classify", classes, layout="records")
+    classes = name_classes(texts, rules, names)
+    return table_result("classify", classes)

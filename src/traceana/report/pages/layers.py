@@ -66,33 +66,34 @@ def layers(
         raise UsageError("--tree has a row per node: leave out --by type and --direction")
     if tree:
         return _tree(trace, analysis(trace, model=model), depth)
-    found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
+    result = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
     if order == "time":
-        by_time = found.frame.sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
-        found = Result(by_time, found.totals, found.notes, found.columns)
+        frame = result.frame.sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
+        result = Result(frame, result.totals, result.notes, result.columns)
 
     def pictures() -> Sequence[Block]:
         from traceana.analyze.layer_tree import layer_tree
         from traceana.analyze.layers import layer_classes
+        from traceana.analyze.rates import machine
 
-        known = _peaks_of(trace) or peaks
+        roof = machine(trace)[0] or peaks
         rates: Sequence[Block] = ()
-        if known is not None and found.frame["flops_per_s"].count():
+        if roof is not None and result.frame["flops_per_s"].count():
             classes = layer_classes(trace, by=by, depth=depth, direction=direction, model=model)
             keys = ["layer", *(["direction"] if direction else [])]
-            rows = found.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
-            rates = _layer_roofline(rows, by, known)
+            rows = result.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
+            rates = _layer_roofline(rows, by, roof)
         if by == "type" or depth is not None:
-            columns = chosen(found.columns, ("layer", "time_ns", "calls"))
-            times = bars(found.frame, "Time by layer", columns, axis="time")
+            columns = chosen(result.columns, ("layer", "time_ns", "calls"))
+            times = bars(result.frame, "Time by layer", columns, axis="time")
             return (*times, *rates)
         return (*layer_icicle(layer_tree(trace)), *rates)
 
     inside = pl.DataFrame()
     if by == "layer" and depth is None and not direction:
-        inside = divided(found.frame, model)
+        inside = divided(result.frame, model)
     return table_result(
-        *("layers", found, trace),
+        *("layers", result, trace),
         order="rows in order of first execution" if order == "network" else "",
         summed=True,
         below=lambda shown: (*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
@@ -105,8 +106,8 @@ def layers(
 _INDENT: Final = "\u00a0\u00a0"
 
 
-def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
-    """Return the tree of the layers ``found``."""
+def _tree(trace: Trace, result: Result, depth: int | None) -> CommandResult:
+    """Return the layers of ``result`` as a tree."""
     from traceana.analyze.layer_tree import COLUMNS as TREE_COLUMNS
     from traceana.analyze.layer_tree import folded_tree, layer_tree
 
@@ -116,8 +117,9 @@ def _tree(trace: Trace, found: Result, depth: int | None) -> CommandResult:
         name = pl.concat_str(indent, "node") if shown.sort is None else pl.col("layer")
         return replace(shown, frame=shown.frame.with_columns(name.alias("node")))
 
+    folded = folded_tree(result.frame, depth)
     return table_result(
-        *("layers", Result(folded_tree(found.frame, depth), {}, found.notes, TREE_COLUMNS), trace),
+        *("layers", Result(folded, {}, result.notes, TREE_COLUMNS), trace),
         order="rows in order of first execution",
         summed=True,
         displayed=named,
@@ -161,57 +163,51 @@ def flops(
 
     model = trace.manifest
     if explain:
-        found = formulas(analysis(trace, model))
-        return table_result("flops", found, trace, layout="records", screenful=40)
+        result = formulas(analysis(trace, model))
+        return table_result("flops", result, trace, layout="records", screenful=40)
     used = cache(lambda: utilization(trace, model))
 
     def below(algorithm: str, shown: Arranged) -> Iterator[Block]:
-        if (known := used()) is not None:
-            yield Facts(_utilization(known))
+        if (utilized := used()) is not None:
+            yield Facts(_utilization(utilized))
         yield from _above_peak(shown.frame, algorithm)
 
     def sections() -> Mapping[str, Result]:
-        return {} if (known := used()) is None else {"utilization": known.result()}
+        return {} if (utilized := used()) is None else {"utilization": utilized.result()}
 
     if by == "class":
-        found = roofline(trace, model=model)
+        result = roofline(trace, model=model)
         return table_result(
-            *("flops", found, trace),
+            *("flops", result, trace),
             summed=True,
             below=partial(below, "part"),
             sections=sections,
             screenful=40,
-            pictures=lambda: _roofline(trace, found.frame),
+            pictures=lambda: _roofline(trace, result.frame),
         )
     if by == "shape":
-        found = shapes(trace, model)
+        result = shapes(trace, model)
         return table_result(
-            *("flops", found, trace),
+            *("flops", result, trace),
             summed=True,
             below=partial(below, "operator"),
             sections=sections,
             screenful=40,
         )
-    found = analysis(trace, model)
+    result = analysis(trace, model)
     return table_result(
-        *("flops", found, trace),
+        *("flops", result, trace),
         summed=True,
         below=partial(below, "operator"),
         sections=sections,
         screenful=40,
         pictures=lambda: bars(
-            found.frame,
+            result.frame,
             "Operators with most FLOPs",
-            chosen(found.columns, ("operator", "flops", "calls", "time_ns")),
+            chosen(result.columns, ("operator", "flops", "calls", "time_ns")),
             axis="FLOPs",
         ),
     )
-
-
-def _peaks_of(trace: Trace) -> Peaks | None:
-    from traceana.analyze.rates import machine
-
-    return machine(trace)[0]
 
 
 _LAYER_RATE: Final = (
@@ -225,7 +221,7 @@ _CLASS_RATE: Final = (
 
 
 def _layer_roofline(rows: pl.DataFrame, by: str, peaks: Peaks) -> list[Block]:
-    """Return the roofline of layers; ``rows`` are those with a class, a row per pass or for all."""
+    """Return the roofline of layers; ``rows`` have a class, one row per layer or per pass."""
     passes = ["direction"] if "direction" in rows.columns else []
     named = pl.concat_str("layer", *passes, separator=" ", ignore_nulls=True).alias("layer")
     of_layers = rows.filter(pl.col("role") == "layer").with_columns(named)
@@ -267,21 +263,22 @@ def _utilization(used: Utilization) -> tuple[tuple[str, str], ...]:
 
 def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:
     """Return the note on the rows above the peak."""
-    found = _on_peak(frame, algorithm)
-    return (Notes(found),) if found else ()
+    notes = _on_peak(frame, algorithm)
+    return (Notes(notes),) if notes else ()
 
 
 def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]:
-    """Return a label and a text on the rows above the peak: whose algorithm executes fewer FLOPs,
-    and others. A narrow terminal leaves out the column of their share: the label has the largest.
+    """Return a note on the rows above the peak: explained by their algorithm, and unexplained.
+
+    The label has the largest share of the peak: a narrow terminal leaves its column out.
     """
     if "over_peak" not in frame.columns:
         return ()
     fewer = frame.filter(pl.col("over_peak") == EXPLAINED)
     texts = []
     if not fewer.is_empty():
-        known = ", ".join(fewer[algorithm].drop_nulls()).split(", ")
-        called = dict.fromkeys(display_names.part(one) for one in known if one in FEWER)
+        algorithms = ", ".join(fewer[algorithm].drop_nulls()).split(", ")
+        called = dict.fromkeys(display_names.part(name) for name in algorithms if name in FEWER)
         by = f" by {', '.join(called)}" if called else ""
         texts.append(f"FLOPs of the direct convolution, fewer executed{by}")
     others = frame.filter(pl.col("over_peak") == UNEXPLAINED).height

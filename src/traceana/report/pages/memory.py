@@ -27,14 +27,14 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
     needs_timeline(trace, "memory")
     from traceana.analyze import memory as analysis
 
-    found = analysis.memory(trace, by)
+    result = analysis.memory(trace, by)
 
     def pictures() -> list[Chart]:
-        slices = found if by == "time" else analysis.memory(trace, "time")
+        slices = result if by == "time" else analysis.memory(trace, "time")
         return memory_over_time(slices.frame)
 
     return table_result(
-        *("memory", found, trace),
+        *("memory", result, trace),
         displayed=_with_devices,
         screenful=40 if by == "time" else 30,
         pictures=pictures,
@@ -42,7 +42,7 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
 
 
 def _with_devices(shown: Arranged) -> Arranged:
-    """Return the rows with a name for the device of allocators whose device is not recorded."""
+    """Return the rows with a name where the device of an allocator is not recorded."""
     frame = shown.frame
     if "device" not in frame.columns or not frame["device"].null_count():
         return shown

@@ -54,14 +54,14 @@ class Basis(msgspec.Struct, frozen=True):
         if not self.stepped:
             return shown
         has = shown.frame.columns
-        counts, times = ([one for one in names if one in has] for names in (_COUNTS, _SUMS))
+        counts, times = ([name for name in names if name in has] for names in (_COUNTS, _SUMS))
         frame = shown.frame.with_columns(pl.col(counts) / self.steps, pl.col(times) // self.steps)
         hidden = {name: total // self.steps for name, total in shown.hidden_totals.items()}
         return replace(shown, frame=frame, hidden_totals=hidden)
 
     @property
     def per(self) -> str:
-        """What the means are over: ``per step``, of several processes ``per step and process``.
+        """The divisor of the means: ``per step``, or ``per step and process`` with several.
 
         Empty for sums.
         """
@@ -71,7 +71,7 @@ class Basis(msgspec.Struct, frozen=True):
         return "per step and process" if several else "per step"
 
     def title(self, table: str) -> str:
-        """Return the title of ``table`` with what its figures are divided by."""
+        """Return the title of ``table``, with "per step" if its figures are means."""
         return f"{table}, per step" if self.stepped else table
 
 
@@ -90,7 +90,7 @@ class Overview(msgspec.Struct, frozen=True):
     busy: Result
     transfers: Result
     unrecorded: str | None
-    """What is missing of the GPU's work: :func:`traceana.analyze.unrecorded.unrecorded`."""
+    """The GPU's work that was not recorded: :func:`traceana.analyze.unrecorded.unrecorded`."""
     advice: Advice
     basis: Basis
 
@@ -137,14 +137,14 @@ class Overview(msgspec.Struct, frozen=True):
     @property
     def summary(self) -> Summary:
         """The figures of the report's head."""
-        found = self.advice.bottleneck
+        bottleneck = self.advice.bottleneck
         advice = self.advice
         return Summary(
             self.step_time,
             self.trace.meta.step_interval_ns,
             self.recorded_ns,
             self.utilization,
-            found,
+            bottleneck,
             advice.findings,
         )
 
@@ -167,8 +167,8 @@ class Summary(msgspec.Struct, frozen=True):
 def _model(trace: Trace) -> str | None:
     """Return the name of the model, or of the function that XLA compiled; None if not recorded.
 
-    It is the class of PyTorch's outermost module. Scopes have no classes: their types are those of
-    operators in them.
+    It is the class of PyTorch's outermost module. A scope has no class: its type is the type of the
+    operators in it.
     """
     programs = trace.tables.instructions["program"]
     ran = work(trace, "instruction", "duration").drop_nulls("instruction")
@@ -182,7 +182,7 @@ def _model(trace: Trace) -> str | None:
 
 
 _COMPILED: Final = re.compile(r"^(?:jit|pjit|pmap)_+")
-"""Begin of the name of a compiled program, before that of its function."""
+"""Prefix of the name of a compiled program, before the name of its function."""
 
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
@@ -208,7 +208,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
 
 
 def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> Basis:
-    """Return the basis of the first screen; the tables are those of the whole ``trace``."""
+    """Return the basis of the first screen, given the tables of the whole ``trace``."""
     part = measured(trace)
     ran, of = work_ns(part), work_ns(trace)
     if part is not trace and work(part, "kind").height < work(trace, "kind").height:

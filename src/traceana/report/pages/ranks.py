@@ -97,53 +97,54 @@ def write_shard(
     kept = summarize(
         shard_of(files, shard), reading, folder, workers=workers, scheduler=scheduler, done=done
     )
-    return sum(len(one.folders) for one in kept)
+    return sum(len(summary.folders) for summary in kept)
 
 
-def page(found: Job) -> CommandResult:
+def page(all_ranks: Job) -> CommandResult:
     """Return the rows of a job with their page."""
-    frame = found.rows
-    result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(found)), COLUMNS)
+    frame = all_ranks.rows
+    result = Result(frame, sums(frame, *_SUMMED), tuple(_notes(all_ranks)), COLUMNS)
     return CommandResult.of(
         result,
-        partial(_page, found),
+        partial(_page, all_ranks),
         screenful=24,
-        pictures=lambda: pictures(frame, found.own),
+        pictures=lambda: pictures(frame, all_ranks.own),
         filterable=False,
     )
 
 
-def _page(found: Job, shown: Arranged) -> Page:
+def _page(all_ranks: Job, shown: Arranged) -> Page:
     # The first line names the missing ranks, which have no figures.
-    there, listed = (one.filter(pl.col("status") != MISSING) for one in (found.rows, shown.frame))
+    present = pl.col("status") != MISSING
+    there, listed = all_ranks.rows.filter(present), shown.frame.filter(present)
     columns = COLUMNS
     if (there["status"] == OK).all():
         columns = hiding(COLUMNS, ("status", "reason"))
     hidden = there.height - listed.height
     table = table_of(replace(shown, frame=listed, hidden=hidden, columns=columns))
-    each = [found.causes.get(rank) or None for rank in found.stragglers["rank"]]
+    each = [all_ranks.causes.get(rank) or None for rank in all_ranks.stragglers["rank"]]
     causes = pl.Series("cause", each, dtype=pl.String)
     sections = {
-        "stragglers": Result(found.stragglers.with_columns(causes), columns=STRAGGLERS),
-        "collectives": Result(found.collectives, columns=COLLECTIVES),
-        "groups": Result(found.groups, columns=GROUPS),
-        "steps": Result(found.own, columns=STEPS),
-        "pipeline": Result(found.pipeline, columns=PIPELINE),
-        "experts": Result(found.experts, columns=EXPERTS),
+        "stragglers": Result(all_ranks.stragglers.with_columns(causes), columns=STRAGGLERS),
+        "collectives": Result(all_ranks.collectives, columns=COLLECTIVES),
+        "groups": Result(all_ranks.groups, columns=GROUPS),
+        "steps": Result(all_ranks.own, columns=STEPS),
+        "pipeline": Result(all_ranks.pipeline, columns=PIPELINE),
+        "experts": Result(all_ranks.experts, columns=EXPERTS),
     }
-    source = {"ranks": found.rows.height, "read": _count(found.rows, OK, DAMAGED)}
+    source = {"ranks": all_ranks.rows.height, "read": _count(all_ranks.rows, OK, DAMAGED)}
     data = data_of(shown, source, sections)
-    facts = Facts(tuple(_facts(found)))
+    facts = Facts(tuple(_facts(all_ranks)))
     blocks: tuple[Block, ...] = (
-        *(facts, table, *_heat(found), *_groups(found.groups)),
+        *(facts, table, *_heat(all_ranks), *_groups(all_ranks.groups)),
         *notes_of(shown.notes),
     )
     return Page("ranks", blocks, data)
 
 
-def _heat(found: Job) -> tuple[Block, ...]:
+def _heat(all_ranks: Job) -> tuple[Block, ...]:
     """Return a line of shades a rank, a shade a step: how far its own time is above the median."""
-    cells = by_steps(found.rows, found.own, MOST_LINES, MOST_CELLS)
+    cells = by_steps(all_ranks.rows, all_ranks.own, MOST_LINES, MOST_CELLS)
     if cells.is_empty():
         return ()
     shades = (
@@ -163,18 +164,18 @@ def _heat(found: Job) -> tuple[Block, ...]:
     label = "above the step's median rank"
     if each > 1:
         label += f", the largest of {each} steps"
-    hidden = found.own["rank"].n_unique() - shades.height
+    hidden = all_ranks.own["rank"].n_unique() - shades.height
     more = [("", f"{numbers.counted(hidden, 'rank')} more in the JSON (section steps)")]
     return (table, Notes(((label, legend), *(more if hidden else []))))
 
 
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
-    """Return the table of the process groups, those of one description and size together."""
-    known = groups.drop_nulls("group")
-    if known.is_empty():
+    """Return the table of the process groups, one row per description and size."""
+    named = groups.drop_nulls("group")
+    if named.is_empty():
         return ()
     keys = [column.name for column in BY_DESCRIPTION if column.aggregate is None]
-    frame = aggregated(known, keys, BY_DESCRIPTION).sort(
+    frame = aggregated(named, keys, BY_DESCRIPTION).sort(
         "time_ns", *keys, descending=[True, *[False] * len(keys)], nulls_last=True
     )
     frame = conformed(frame, BY_DESCRIPTION)
@@ -186,8 +187,8 @@ def _count(rows: pl.DataFrame, *status: str) -> int:
     return int(rows["status"].is_in(status).sum())
 
 
-def _facts(found: Job) -> Iterator[tuple[str, str]]:
-    rows = found.rows
+def _facts(all_ranks: Job) -> Iterator[tuple[str, str]]:
+    rows = all_ranks.rows
     counts = [f"{_count(rows, OK, DAMAGED)} of {rows.height} read"]
     for status in (DAMAGED, NOT_READ, MISSING):
         if number := _count(rows, status):
@@ -200,11 +201,11 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
     if times.len():
         median, least, most = map(numbers.duration, (_median(times), times[0], times[-1]))
         yield "Step time", f"{median} median of the ranks' medians · {least} to {most}"
-    for number, text in enumerate(_stragglers(found)):
+    for number, text in enumerate(_stragglers(all_ranks)):
         yield "" if number else "Stragglers", text
-    if found.count_text:
-        yield "Collectives", found.count_text
-    yield from _parallelism(found)
+    if all_ranks.count_text:
+        yield "Collectives", all_ranks.count_text
+    yield from _parallelism(all_ranks)
     offsets = rows.drop_nulls("clock_offset_ns")
     if offsets.height:
         ahead = offsets["clock_offset_ns"].abs()
@@ -217,8 +218,8 @@ def _facts(found: Job) -> Iterator[tuple[str, str]]:
         )
 
 
-def _parallelism(found: Job) -> Iterator[tuple[str, str]]:
-    bubbles = found.pipeline.drop_nulls("bubble_share").sort(
+def _parallelism(all_ranks: Job) -> Iterator[tuple[str, str]]:
+    bubbles = all_ranks.pipeline.drop_nulls("bubble_share").sort(
         "bubble_share", "rank", descending=[True, False]
     )
     if bubbles.height:
@@ -230,7 +231,7 @@ def _parallelism(found: Job) -> Iterator[tuple[str, str]]:
             f"{numbers.counted(bubbles.height, 'rank')} · most on rank {first['rank']}: "
             f"{numbers.share(first['bubble_share'])}",
         )
-    shares = found.experts.drop_nulls("imbalance")
+    shares = all_ranks.experts.drop_nulls("imbalance")
     if shares.height:
         first = shares.row(0, named=True)
         yield (
@@ -240,65 +241,69 @@ def _parallelism(found: Job) -> Iterator[tuple[str, str]]:
         )
 
 
-def _stragglers(found: Job) -> list[str]:
-    """Return a verdict on each straggler, the slowest first; without any the rank that arrives last
-    in most collectives, if the others wait long enough for it to matter."""
-    arrived = found.arrivals.filter(2 * pl.col("last_count") > pl.col("count"))
-    wait = "the other waits" if found.arrivals.height == 2 else "the others wait"
-    per = " per step" if found.steps else ""
+def _stragglers(all_ranks: Job) -> list[str]:
+    """Return a verdict on each straggler, the slowest first.
+
+    Without stragglers, name the rank that arrives last in most collectives, if the others wait
+    long enough for it to matter.
+    """
+    arrived = all_ranks.arrivals.filter(2 * pl.col("last_count") > pl.col("count"))
+    wait = "the other waits" if all_ranks.arrivals.height == 2 else "the others wait"
+    per = " per step" if all_ranks.steps else ""
     arrives = {
         rank: f"rank {rank} arrives last in {numbers.count(last)} of "
         f"{numbers.counted(count, 'collective')}, {wait} "
-        f"{numbers.duration(wait_ns / max(found.steps, 1))}{per}"
+        f"{numbers.duration(wait_ns / max(all_ranks.steps, 1))}{per}"
         for rank, count, last, wait_ns in arrived.iter_rows()
     }
-    late = found.stragglers.filter("straggler")
+    late = all_ranks.stragglers.filter("straggler")
     if late.is_empty():
-        walls = found.own.group_by("rank").agg(pl.col("wall_ns").sum())["wall_ns"]
-        least = STRAGGLER_SHARE * _median(walls if found.steps else found.rows["span_ns"])
+        walls = all_ranks.own.group_by("rank").agg(pl.col("wall_ns").sum())["wall_ns"]
+        least = STRAGGLER_SHARE * _median(walls if all_ranks.steps else all_ranks.rows["span_ns"])
         noticed = arrived.filter(pl.col("others_wait_ns") > least)["rank"].head(1)
-        return [" · ".join([_no_straggler(found), *(arrives[rank] for rank in noticed)])]
+        return [" · ".join([_no_straggler(all_ranks), *(arrives[rank] for rank in noticed)])]
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):
-        rank, own = row["rank"], f"own time {numbers.duration(row['excess_ns'])}"
+        rank, excess = row["rank"], f"own time {numbers.duration(row['excess_ns'])}"
         above = f"({numbers.share(row['excess_share'])}) above the median rank's"
         steps = numbers.counted(row["steps"], "step")
-        text = f"rank {rank}: {own} per step {above}, longest in {row['longest']} of {steps}"
+        text = f"rank {rank}: {excess} per step {above}, longest in {row['longest']} of {steps}"
         if rank in arrives:
-            text = f"{arrives[rank]}; {own} {above}"
-        texts.append(f"{text} · {found.causes.get(rank) or 'cause not found'}")
+            text = f"{arrives[rank]}; {excess} {above}"
+        texts.append(f"{text} · {all_ranks.causes.get(rank) or 'cause not found'}")
     more = late.height - _MOST_NAMED
     return [*texts, *([f"{more} more"] if more > 0 else [])]
 
 
-def _no_straggler(found: Job) -> str:
-    if not found.steps:
+def _no_straggler(all_ranks: Job) -> str:
+    if not all_ranks.steps:
         return "not determined: no common step of all ranks"
-    steps, ranks = numbers.counted(found.steps, "step"), found.stragglers.height
+    steps, ranks = numbers.counted(all_ranks.steps, "step"), all_ranks.stragglers.height
     if ranks < 2:
         return "one rank: nothing to compare"
-    if found.steps < (needed := steps_needed(ranks)):
+    if all_ranks.steps < (needed := steps_needed(ranks)):
         return f"not determined: {steps}, and {ranks} ranks need {needed}"
     return f"none in {steps}"
 
 
-def _notes(found: Job) -> Iterator[str]:
-    if found.rows.is_empty():
+def _notes(all_ranks: Job) -> Iterator[str]:
+    if all_ranks.rows.is_empty():
         yield "no ranks"
-    if found.apart is not None:
-        yield found.apart
-    if launched := int(found.rows.filter(status=OK)["problems"].sum()):
+    if all_ranks.apart is not None:
+        yield all_ranks.apart
+    if launched := int(all_ranks.rows.filter(status=OK)["problems"].sum()):
         yield f"launched before capture: {numbers.counted(launched, 'activity', 'activities')}"
-    if found.left_out:
-        few = numbers.counted(len(found.left_out), "rank")
+    if all_ranks.left_out:
+        few = numbers.counted(len(all_ranks.left_out), "rank")
         yield (
             f"own time, waits, last to arrive: without {few} with few steps: "
-            f"{spans(found.left_out)}"
+            f"{spans(all_ranks.left_out)}"
         )
-    if found.collective_count and found.matched < found.collective_count:
+    if all_ranks.collective_count and all_ranks.matched < all_ranks.collective_count:
         yield (
-            f"waits, last to arrive, clocks: of {found.matched:,} of {found.collective_count:,} "
-            "collectives, those that every rank of their process group has"
+            f"waits, last to arrive, clocks: of {all_ranks.matched:,} of "
+            f"{all_ranks.collective_count:,} collectives, those that every rank of their process "
+            "group has"
         )
 
 
@@ -327,7 +332,7 @@ def bad_ranks(rows: pl.DataFrame) -> list[str]:
 
 
 MOST_RANKS: Final = 24
-"""Bars: those of the slowest ranks."""
+"""The slowest ranks have a bar."""
 MOST_DRAWN: Final = 5
 _MEDIAN: Final = "median rank"
 
@@ -356,21 +361,23 @@ _PARTS: Final = {
 """Parts that add up to the capture of a rank."""
 
 
-def pictures(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
-    """Return the pictures of the ranks ``rows``, with the ``own`` times of their steps."""
-    return [*_parts(rows), *_heat_maps(rows, own), *_steps(rows, own)]
+def pictures(rows: pl.DataFrame, own_times: pl.DataFrame) -> list[Chart]:
+    """Return the pictures of the ranks ``rows``; ``own_times`` has the own time of each step."""
+    return [*_parts(rows), *_heat_maps(rows, own_times), *_steps(rows, own_times)]
 
 
 def by_steps(
-    rows: pl.DataFrame, own: pl.DataFrame, most_ranks: int, most_steps: int
+    rows: pl.DataFrame, own_times: pl.DataFrame, most_ranks: int, most_steps: int
 ) -> pl.DataFrame:
     """Return the cells of a heat map, ranks in the order of ``rows``: ``rank``, ``first`` and
     ``last`` step, ``excess_share`` and its ``band``; empty with less than two ranks or steps."""
-    if own["step"].n_unique() < 2 or own["rank"].n_unique() < 2:
+    if own_times["step"].n_unique() < 2 or own_times["rank"].n_unique() < 2:
         return pl.DataFrame()
-    ranks = rows.join(own.select("rank").unique(), on="rank", how="semi", maintain_order="left")
+    ranks = rows.join(
+        own_times.select("rank").unique(), on="rank", how="semi", maintain_order="left"
+    )
     shown = ranks.select("rank").head(most_ranks)
-    cells = heat(own.join(shown, on="rank", how="semi"), most_steps)
+    cells = heat(own_times.join(shown, on="rank", how="semi"), most_steps)
     share = pl.col("excess_share").fill_null(0)
     names = [*SHADES]
     band = pl.lit(names[0])
@@ -381,9 +388,9 @@ def by_steps(
     )
 
 
-def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
+def _heat_maps(rows: pl.DataFrame, own_times: pl.DataFrame) -> list[Chart]:
     """Return the heat map of own times, rank by step."""
-    cells = by_steps(rows, own, MOST_RANKS, _MOST_COLUMNS)
+    cells = by_steps(rows, own_times, MOST_RANKS, _MOST_COLUMNS)
     if cells.is_empty():
         return []
     first, last = pl.col("first"), pl.col("last")
@@ -394,7 +401,7 @@ def _heat_maps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
         .otherwise(pl.format("{} to {}", first, last))
         .alias("step"),
     )
-    ranks, of = cells["rank"].n_unique(), own["rank"].n_unique()
+    ranks, of = cells["rank"].n_unique(), own_times["rank"].n_unique()
     return [
         Chart(
             "Own time of each rank, step by step",
@@ -443,25 +450,25 @@ def _parts(rows: pl.DataFrame) -> list[Chart]:
     ]
 
 
-def _steps(rows: pl.DataFrame, own: pl.DataFrame) -> list[Chart]:
+def _steps(rows: pl.DataFrame, own_times: pl.DataFrame) -> list[Chart]:
     """Return the own time by step: of the slowest ranks, and the median of all."""
-    if own["step"].n_unique() < 2 or own["rank"].n_unique() < 2:
+    if own_times["step"].n_unique() < 2 or own_times["rank"].n_unique() < 2:
         return []
     named = rows["rank"].drop_nulls().head(MOST_DRAWN)
     lines = [
-        own.filter(pl.col("rank") == rank).select(
+        own_times.filter(pl.col("rank") == rank).select(
             "step", "own_ns", pl.lit(f"rank {rank}").alias("of")
         )
         for rank in named
     ]
-    middle = own.group_by("step").agg(pl.col("own_ns").median().round().cast(pl.Int64))
+    middle = own_times.group_by("step").agg(pl.col("own_ns").median().round().cast(pl.Int64))
     lines.append(middle.sort("step").with_columns(pl.lit(_MEDIAN).alias("of")))
     frame = pl.concat(lines)
     return [
         Chart(
             "Own time by step",
             f"Step time less exposed waits for other ranks: {len(named)} of "
-            f"{numbers.counted(own['rank'].n_unique(), 'rank')}, the slowest, and the "
+            f"{numbers.counted(own_times['rank'].n_unique(), 'rank')}, the slowest, and the "
             "median of all.",
             Axis("step", Kind.NUMBER, from_zero=False),
             Axis("own time", Kind.TIME, from_zero=False),

@@ -91,7 +91,7 @@ def report(
 ) -> CommandResult:
     """Return the time by class; its page is the summary of the run.
 
-    ``batches`` are the step times of runs that differ in the batch size only, by default those of
+    ``batches`` are the step times of runs that differ in the batch size only, by default from
     the sweep of the recorded run. ``illustrated``: the page will have its pictures, so that they
     are begun beside the tables.
     """
@@ -118,11 +118,11 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     findings = whole.advice.findings[:MOST_FINDINGS]
     sections = {**data.sections, "findings": finding_rows(findings, trace)}
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
-    known = whole.facts
-    form = display_names.recorded_by(known["format"], known["producer"])
-    parts = (whole.model, known["framework"], _devices(known), form)
-    title = display_names.trace_file(known["file"])
-    blocks: list[Block] = [Heading(title, " · ".join(one for one in parts if one)), head]
+    facts = whole.facts
+    form = display_names.recorded_by(facts["format"], facts["producer"])
+    parts = (whole.model, facts["framework"], _devices(facts), form)
+    title = display_names.trace_file(facts["file"])
+    blocks: list[Block] = [Heading(title, " · ".join(part for part in parts if part)), head]
     if whole.breakdown.frame.height:
         blocks += [
             *_phases(trace),
@@ -139,10 +139,10 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     return Page("report", tuple(blocks), replace(data, sections=sections, summary=figures))
 
 
-def _devices(known: Mapping[str, Any]) -> str:
+def _devices(facts: Mapping[str, Any]) -> str:
     """Return the devices with activity: ``2 x NVIDIA H100``."""
     working: dict[str, int] = {}
-    for device in known["devices"]:
+    for device in facts["devices"]:
         if device["activities"] and device["device"] is not None:
             unnamed = "CPU" if device["device"] == CPU_DEVICE else "unknown GPU"
             name = device["name"] or unnamed
@@ -151,12 +151,12 @@ def _devices(known: Mapping[str, Any]) -> str:
 
 
 def _head(whole: Overview) -> Iterator[tuple[str, str]]:
-    known = whole.facts
-    if known["summary"] is not None:
+    facts = whole.facts
+    if facts["summary"] is not None:
         yield from _summary_head(whole)
         return
-    if known["rank"] is not None:
-        yield "Rank", _rank(known)
+    if facts["rank"] is not None:
+        yield "Rank", _rank(facts)
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
@@ -175,12 +175,12 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Bottleneck", _bottleneck(whole)
     if (whole.basis.breakdown.frame["category"] == "collective").any():
         yield from _last_to_arrive(whole)
-    if known["kernels"]:
+    if facts["kernels"]:
         yield "Kernels", _kernel_counts(whole)
-    elif known["cpu_operators"]:
-        label = "CPU operators" if known["operators"] else "CPU ranges"
+    elif facts["cpu_operators"]:
+        label = "CPU operators" if facts["operators"] else "CPU ranges"
         missing = "no GPU activity" if whole.unrecorded is None else "their time on the host"
-        yield label, f"{numbers.count(known['cpu_operators'])} · {missing}"
+        yield label, f"{numbers.count(facts['cpu_operators'])} · {missing}"
     else:
         device_work = whole.breakdown.frame.height
         yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
@@ -190,8 +190,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
 
 def _large(whole: Overview) -> Iterator[tuple[str, str]]:
     """Yield the figures of the headline: step time, utilization, and what limits the run."""
-    if (found := whole.step_time) is not None:
-        time = found.mean_ns if only_sums(whole.trace) else found.median_ns
+    if (step_time := whole.step_time) is not None:
+        time = step_time.mean_ns if only_sums(whole.trace) else step_time.median_ns
         yield "step time", numbers.duration(time)
     if (recorded := whole.recorded_ns) is not None:
         yield "recorded, with the profiler", numbers.duration(recorded)
@@ -203,37 +203,37 @@ def _large(whole: Overview) -> Iterator[tuple[str, str]]:
         yield f"{limit.by}, share of the {of}", numbers.share(limit.share)
 
 
-def _rank(known: Mapping[str, Any]) -> str:
-    if known["world_size"] is None:
-        return str(known["rank"])
-    if known["ranks"]:
-        return f"{known['rank']} of {known['world_size']}"
-    return f"{known['rank']} (1 of {known['world_size']} ranks in the trace)"
+def _rank(facts: Mapping[str, Any]) -> str:
+    if facts["world_size"] is None:
+        return str(facts["rank"])
+    if facts["ranks"]:
+        return f"{facts['rank']} of {facts['world_size']}"
+    return f"{facts['rank']} (1 of {facts['world_size']} ranks in the trace)"
 
 
 def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
     """Yield the facts of a printed summary."""
-    known = whole.facts["summary"]
-    rows = numbers.counted(known["counted_rows"], "row")
-    time = "not printed" if known["time_ns"] is None else numbers.duration(known["time_ns"])
-    if known["plus_minus_ns"]:
-        time += f" ± {numbers.duration(known['plus_minus_ns'])}"
+    summary = whole.facts["summary"]
+    rows = numbers.counted(summary["counted_rows"], "row")
+    time = "not printed" if summary["time_ns"] is None else numbers.duration(summary["time_ns"])
+    if summary["plus_minus_ns"]:
+        time += f" ± {numbers.duration(summary['plus_minus_ns'])}"
     yield "Printed summary", f"no timeline: {rows} with names, calls and times"
-    if known["printed_total_ns"] is not None:
-        time += f" of {numbers.duration(known['printed_total_ns'])} printed total"
+    if summary["printed_total_ns"] is not None:
+        time += f" of {numbers.duration(summary['printed_total_ns'])} printed total"
     yield f"{whole.processor} time", time
     if whole.facts["kernels"]:
         yield "Kernels", _kernel_counts(whole)
-    if known["host_calls"]:
-        called = f"{numbers.count(known['host_calls'])} in {numbers.duration(known['host_ns'])}"
+    if summary["host_calls"]:
+        called = f"{numbers.count(summary['host_calls'])} in {numbers.duration(summary['host_ns'])}"
         yield "Host API calls", called
 
 
 def _steps(whole: Overview) -> str:
-    known = whole.facts
-    if not known["steps"]:
+    facts = whole.facts
+    if not facts["steps"]:
         return "none marked"
-    marked = f"{known['steps']} ({known['step_numbers']}, {known['step_marker']})"
+    marked = f"{facts['steps']} ({facts['step_numbers']}, {facts['step_marker']})"
     if is_server(whole.trace):
         return marked
     measured = measured_steps(whole.trace)
@@ -244,37 +244,37 @@ def _steps(whole: Overview) -> str:
         return f"{marked}, warm-up step{several} {', '.join(map(str, measured.warm_up))} excluded"
     if measured.cut or only_sums(whole.trace):
         return marked
-    if known["steps"] == 1:
+    if facts["steps"] == 1:
         return f"{marked}, possibly warm-up"
-    if known["steps"] < FEWEST_STEPS:
+    if facts["steps"] < FEWEST_STEPS:
         return f"{marked}, too few to detect warm-up"
     return f"{marked}, no warm-up detected"
 
 
 def _step_time(whole: Overview) -> str:
     """Return the step time, where the GPU ends the steps with the host's time for them."""
-    found = whole.step_time
-    if found is None:
+    step_time = whole.step_time
+    if step_time is None:
         return ""
-    walls = found.each_ns
+    walls = step_time.each_ns
     unit = numbers.scale(walls, numbers.TIME)
-    mean = f"{unit.write(found.mean_ns)} {unit.unit} mean"
+    mean = f"{unit.write(step_time.mean_ns)} {unit.unit} mean"
     if only_sums(whole.trace):
         return mean
-    text = f"{unit.write(found.median_ns)} {unit.unit}"
+    text = f"{unit.write(step_time.median_ns)} {unit.unit}"
     if len(walls) > 1:
-        least, most = (unit.write(one) for one in (min(walls), max(walls)))
+        least, most = (unit.write(wall) for wall in (min(walls), max(walls)))
         text += " median"
         if (interval := whole.trace.meta.step_interval_ns) is not None:
             low, high = map(unit.write, interval)
             text += f" ({low}\u2013{high}, {numbers.level(PREDICTION_LEVEL)} interval)"
-        text += f" · {unit.write(found.mean_ns)} mean · {least}\u2013{most} range"
+        text += f" · {unit.write(step_time.mean_ns)} mean · {least}\u2013{most} range"
     processes = step_processes(whole.trace)
     text += f" over {processes} processes" if processes > 1 else ""
     if (recorded := whole.recorded_ns) is not None:
         text += f" · recorded {numbers.duration(recorded)} with the profiler"
-    if found.on_gpu and found.host_ns < _HOST_AHEAD * found.median_ns:
-        text += f" (GPU) · queued by the host in {numbers.duration(found.host_ns)}"
+    if step_time.on_gpu and step_time.host_ns < _HOST_AHEAD * step_time.median_ns:
+        text += f" (GPU) · queued by the host in {numbers.duration(step_time.host_ns)}"
     return text
 
 
@@ -301,7 +301,7 @@ _LIMITS: Final = {
     LAUNCHED: "the GPU is idle although work is launched",
     UNKNOWN: "the GPU is idle without a recorded cause",
 }
-"""What limits the run, as the beginning of a sentence that ends with a share of the time."""
+"""Bottleneck -> the beginning of a sentence that ends with a share of the time."""
 _MOSTLY: Final = {
     "data_loader": "in the data loader",
     "operator": "in operators",
@@ -321,36 +321,36 @@ _MOSTLY: Final = {
     "after_last": "after its last work",
     LATE_RANK: "waiting for late ranks",
 }
-"""The causes of idle time, as parts of that sentence."""
+"""Cause of idle time -> its part of the sentence."""
 
 
 def _bottleneck(whole: Overview) -> str:
-    """Return what limits the run, and the time of the devices that shows it, in a sentence."""
-    found = whole.advice.bottleneck
-    if found is None:
+    """Return the bottleneck with its share of the step, or why it is not determined."""
+    limit = whole.advice.bottleneck
+    if limit is None:
         missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
         return f"not determined: {missing}"
-    if found.by == NOT_RECORDED:
-        if found.share == 1:
+    if limit.by == NOT_RECORDED:
+        if limit.share == 1:
             return "not determined: no kernels in the recording"
-        lost = numbers.share(found.share)
+        lost = numbers.share(limit.share)
         return f"not determined: not the work of {lost} of the launches in the recording"
     of = "of the step" if whole.basis.stepped else f"of the {window_text(whole.trace)}"
-    bound = found.bound or "not determined"
-    text = f"{bound}: {_LIMITS[found.by]} {numbers.share(found.share)} {of}"
-    if found.cause is not None:
-        cause, share = found.cause
+    bound = limit.bound or "not determined"
+    text = f"{bound}: {_LIMITS[limit.by]} {numbers.share(limit.share)} {of}"
+    if limit.cause is not None:
+        cause, share = limit.cause
         # All of it for one cause is one figure.
-        is_all = numbers.share(share) == numbers.share(found.share)
+        is_all = numbers.share(share) == numbers.share(limit.share)
         part = "" if is_all else f" ({numbers.share(share)})"
-        most = "" if is_all else "mostly " if 2 * share >= found.share else "above all "
+        most = "" if is_all else "mostly " if 2 * share >= limit.share else "above all "
         text += f", {most}{_MOSTLY[cause]}{part}"
-    kernels = found.shares.get(KERNELS, 0.0)
-    if found.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
+    kernels = limit.shares.get(KERNELS, 0.0)
+    if limit.by in (COPIES, COLLECTIVES) and kernels >= LEAST_PART:
         # Of kernels that take more a reader asks why they are not what limits the run.
-        why = ", which overlap cannot shorten" if kernels > found.share else ""
+        why = ", which overlap cannot shorten" if kernels > limit.share else ""
         text += f" · kernels {numbers.share(kernels)}{why}"
-    elif found.by == HOST and found.share < BOTTLENECK_SHARE:
+    elif limit.by == HOST and limit.share < BOTTLENECK_SHARE:
         text += f" · kernels {numbers.share(kernels)}, launched late"
     return text
 
@@ -383,9 +383,9 @@ def _by_device(frame: pl.DataFrame) -> str:
 
 
 def _kernel_counts(whole: Overview) -> str:
-    """Return the number of kernels that ran, and that of the calls that launched work.
+    """Return the number of kernels and of launches.
 
-    The calls are those that ``idle`` and the recommendations count: copies and memsets included.
+    Launches include copies and memsets, as in ``idle`` and the recommendations.
     """
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
     text = numbers.count(whole.facts["kernels"])
@@ -401,14 +401,14 @@ def _kernel_counts(whole: Overview) -> str:
 
 
 def _tables(whole: Overview) -> str:
-    """Return what the figures of all tables are divided by, and what they leave out."""
-    basis, known = whole.basis, whole.facts
+    """Return the divisor of all tables, the base of shares, and the time outside the steps."""
+    basis, facts = whole.basis, whole.facts
     each_ns = basis.breakdown.totals["time_ns"] // basis.steps
     work = f"{numbers.duration(each_ns)} {whole.processor} time"
     if not basis.stepped:
         devices = whole.busy.frame.height
         of = f" of {devices} devices" if devices > 1 else ""
-        why = "no steps marked" if not known["steps"] else "no work in the measured steps"
+        why = "no steps marked" if not facts["steps"] else "no work in the measured steps"
         return f"sums over the {window_text(whole.trace)}{of}: {why} · share: % of {work}"
     steps = numbers.counted(basis.trace.tables.steps["number"].n_unique(), "step")
     processes = step_processes(basis.trace)
@@ -449,7 +449,7 @@ def _classes(whole: Overview) -> Table:
     lines = condensed(basis.breakdown.frame)
     passes = _passes(basis.trace)
     frame = pl.DataFrame(
-        [(_class_name(one, passes), one.calls, one.time_ns, one.share) for one in lines],
+        [(_class_name(line, passes), line.calls, line.time_ns, line.share) for line in lines],
         schema={
             "class": pl.String,
             "calls": pl.Int64,
@@ -468,8 +468,10 @@ _CUDNN_PASS: Final = {"forward": "Fwd", "dgrad": "BwdData", "wgrad": "BwdFilter"
 
 
 def _passes(trace: Trace) -> Mapping[str, str]:
-    """Return the passes of each algorithm that cuDNN numbers anew in every pass, as it names them:
-    ALGO_0 of the data gradient and ALGO_0 of the filter gradient are not one algorithm."""
+    """Return the passes of each algorithm with a number, as cuDNN names them.
+
+    ALGO_0 of the data gradient and ALGO_0 of the filter gradient are two algorithms.
+    """
     launched = work(trace, "algorithm", "kernel_direction").unique()
     algorithm = pl.col("algorithm").cast(pl.String)
     by_part = (
@@ -478,7 +480,9 @@ def _passes(trace: Trace) -> Mapping[str, str]:
         .agg(pl.col("kernel_direction").cast(pl.String).unique())
     )
     return {
-        algorithm: " + ".join(name for one, name in _CUDNN_PASS.items() if one in directions)
+        algorithm: " + ".join(
+            name for direction, name in _CUDNN_PASS.items() if direction in directions
+        )
         for algorithm, directions in by_part.iter_rows()
     }
 
@@ -497,7 +501,7 @@ def _class_name(line: Line, passes: Mapping[str, str]) -> str:
 def _layers(whole: Overview) -> list[Block]:
     """Return the layers with the most time; without layers the kernels, and a note.
 
-    Empty for a printed summary, whose times by class come from its kernels.
+    Empty for a printed summary: its times by class come from its kernels.
     """
     if whole.facts["summary"] is not None:
         return []
@@ -510,7 +514,7 @@ def _layers(whole: Overview) -> list[Block]:
 
 
 def _compact(top: Arranged, columns: Columns, titles: Mapping[str, str], command: str) -> Table:
-    """Return the rows ``top`` in ``columns``; ``command`` shows those that are hidden."""
+    """Return the rows ``top`` in ``columns``; ``command`` shows the hidden rows."""
     rows = replace(top, totals={}, columns=columns)
     table = table_of(rows, layout="compact", titles=titles)
     return replace(table, hidden=hidden_of(top, command))
@@ -527,9 +531,9 @@ def _kernels(basis: Basis) -> list[Block]:
 
 def _phases(trace: Trace) -> list[Block]:
     """Return the iterations of a server by phase; empty where the steps are none."""
-    if not (found := by_phase(trace)):
+    if not (results := by_phase(trace)):
         return []
-    phases = found["phases"]
+    phases = results["phases"]
     columns = with_values(phases.frame, phases.columns)
     return [Table(phases.frame, columns, dropped=ranked(columns), layout="compact")]
 
@@ -546,26 +550,26 @@ def _findings(whole: Overview) -> list[Block]:
     if whole.facts["summary"] is not None:
         return []
     every = whole.advice.findings
-    found = every[:MOST_FINDINGS]
-    there = f"all {len(every)}" if len(every) > len(found) else "evidence"
+    shown = every[:MOST_FINDINGS]
+    there = f"all {len(every)}" if len(every) > len(shown) else "evidence"
     title = Heading(
-        f"Recommendations, by {_saving(whole, found)}",
-        f"(traceana advise: {there})" if found else "",
+        f"Recommendations, by {_saving(whole, shown)}",
+        f"(traceana advise: {there})" if shown else "",
     )
-    if not found:
+    if not shown:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
     # The evidence of each is there, with a link to the rows that it is from.
-    items = (replace(one, section=one.anchor, anchor="") for one in findings_of(found))
+    items = (replace(finding, section=finding.anchor, anchor="") for finding in findings_of(shown))
     why = _why_first(whole.advice)
     return [title, Findings(tuple(items), brief=True), *([Facts((("", why),))] if why else [])]
 
 
 def _why_first(advice: Advice) -> str:
     """Return why the first recommendation is first, if it is not about the bottleneck."""
-    limits, found = advice.bottleneck, advice.findings
-    if limits is None or limits.bound is None or not found[0].saving_ns:
+    limits, findings = advice.bottleneck, advice.findings
+    if limits is None or limits.bound is None or not findings[0].saving_ns:
         return ""
-    about = [at for at, one in enumerate(found, 1) if limits.shortened_by(one.rule.id)]
+    about = [at for at, finding in enumerate(findings, 1) if limits.shortened_by(finding.rule.id)]
     if not about:
         return f"no recommendation is about the bottleneck, {limits.by}"
     if about[0] == 1:
@@ -573,17 +577,17 @@ def _why_first(advice: Advice) -> str:
     return f"finding {about[0]} is about the bottleneck; finding 1 saves more"
 
 
-def _saving(whole: Overview, found: Sequence[Finding]) -> str:
-    """Return what the savings of ``found`` are per, and how they were obtained."""
+def _saving(whole: Overview, findings: Sequence[Finding]) -> str:
+    """Return the unit of the savings of ``findings``, and whether they were simulated."""
     units = ["step"] * whole.basis.stepped + ["device"] * (whole.busy.frame.height > 1)
     per = f" per {' and '.join(units)}" if units else ""
-    if not any(one.simulation for one in found):
+    if not any(finding.simulation for finding in findings):
         return f"estimated saving{per}"
     return f"simulated saving{per} (≈ estimated, ≤ at most)"
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:
-    known = whole.facts
+    facts = whole.facts
     rows = [("", note) for note in whole.breakdown.notes if note not in whole.steps.notes]
     if whole.breakdown.frame.height:
         shown = numbers.share(whole.unclassified)
@@ -593,15 +597,15 @@ def _notes(whole: Overview) -> Iterator[Notes]:
     if rows:
         yield Notes(tuple(rows))
     warnings = []
-    problems = [entry for entry in known["ledger"] if entry["severity"] == "problem"]
+    problems = [entry for entry in facts["ledger"] if entry["severity"] == "problem"]
     if problems:
         counts: dict[str, int] = {}
         times: dict[str, int] = {}
-        for one in problems:
-            reason = one["reason"]
-            counts[reason] = counts.get(reason, 0) + one["count"]
-            if one["table"] == "activities" and one["kept"]:
-                times[reason] = times.get(reason, 0) + (one["time_ns"] or 0)
+        for problem in problems:
+            reason = problem["reason"]
+            counts[reason] = counts.get(reason, 0) + problem["count"]
+            if problem["table"] == "activities" and problem["kept"]:
+                times[reason] = times.get(reason, 0) + (problem["time_ns"] or 0)
         # The ledger is of the whole file: a share of selected steps would be wrong.
         of_ns = 0 if selects_steps(whole.trace) else whole.breakdown.totals["time_ns"]
         listed = "; ".join(
@@ -610,12 +614,12 @@ def _notes(whole: Overview) -> Iterator[Notes]:
             for reason, n in counts.items()
         )
         warnings.append(("Integrity problems", f"{listed} (traceana info)"))
-    if known["truncated"]:
+    if facts["truncated"]:
         read = "size unknown"
-        if known["bytes_read"] is not None and known["bytes_total"]:
-            share = numbers.share(known["bytes_read"] / known["bytes_total"])
-            read = f"{share} of {numbers.size(known['bytes_total'])} read"
-            if known["bytes_read"] == known["bytes_total"]:
+        if facts["bytes_read"] is not None and facts["bytes_total"]:
+            share = numbers.share(facts["bytes_read"] / facts["bytes_total"])
+            read = f"{share} of {numbers.size(facts['bytes_total'])} read"
+            if facts["bytes_read"] == facts["bytes_total"]:
                 read = "ends early, later events are missing"
         warnings.append(("Truncated file", read))
     if warnings:

@@ -72,34 +72,34 @@ def with_sections(
         coloured=True,
     )
     if trace.is_summary:
-        own = (
+        of_summary = (
             section("kernels", "Kernels", kernels(trace)),
             section("transfers", "Transfers", transfers(trace)),
             section("trace", "Trace and integrity", info(trace), command="info"),
         )
-        return replace(page, blocks=_ordered(page.blocks, classes), sections=own)
+        return replace(page, blocks=_ordered(page.blocks, classes), sections=of_summary)
     ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
-    known = whole.unrecorded is None
-    steps = step_bars(whole.steps.frame, step_parts(trace), ranks) if known else []
-    gaps = [section("idle", "Idle time", idle(trace))] if known else []
+    recorded = whole.unrecorded is None
+    steps = step_bars(whole.steps.frame, step_parts(trace), ranks) if recorded else []
+    gaps = [section("idle", "Idle time", idle(trace))] if recorded else []
     tables = _tables(trace, whole, section)
     windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
     # The timeline has found the paths.
-    paths = [section("critical", "Critical path", critical(trace))] if known else []
+    paths = [section("critical", "Critical path", critical(trace))] if recorded else []
     sections = (Section("timeline", "Timeline", tuple(windows)), *gaps, *paths, *tables)
-    title, head, *rest = (_plain(one, classes) for one in _ordered(page.blocks, classes))
+    title, head, *rest = (_plain(block, classes) for block in _ordered(page.blocks, classes))
     return replace(
         page,
         blocks=(title, head, *steps, *rest),
-        sections=tuple(one for one in sections if one.blocks),
+        sections=tuple(part for part in sections if part.blocks),
         summary="Step time",
     )
 
 
 def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> tuple[Section, ...]:
     """Return the sections that need neither gaps nor paths."""
-    found = all_collectives(trace)
+    collectives = all_collectives(trace)
     return (
         section("layers", "Layers", layers(trace)),
         section("types", "Layers by type", layers(trace, by="type"), folded=True),
@@ -113,7 +113,7 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
         section("operators", "FLOPs by operator", flops(trace), folded=True),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
-        *([section("collectives", "Collectives", found)] if found.frame.height else []),
+        *([section("collectives", "Collectives", collectives)] if collectives.frame.height else []),
         section("memory", "Memory", memory(trace)),
         section(
             "recommendations", "Recommendations", advised(trace, whole.advice), command="advise"
@@ -131,12 +131,12 @@ def _plain(block: Block, classes: Sequence[Block]) -> Block:
 
 def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:
     """Return ``blocks`` with the recommendations and ``pictures`` above the tables."""
-    first = next((at for at, one in enumerate(blocks) if isinstance(one, Table)), len(blocks))
-    title = next((at for at, one in enumerate(blocks) if at and isinstance(one, Heading)), None)
+    first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), len(blocks))
+    title = next((at for at, block in enumerate(blocks) if at and isinstance(block, Heading)), None)
     if title is None:
         return (*blocks[:first], *pictures, *blocks[first:])
-    first, found = min(first, title), title + 1
+    first, findings = min(first, title), title + 1
     return (
-        *(*blocks[:first], *blocks[title : found + 1], *pictures),
-        *(*blocks[first:title], *blocks[found + 1 :]),
+        *(*blocks[:first], *blocks[title : findings + 1], *pictures),
+        *(*blocks[first:title], *blocks[findings + 1 :]),
     )

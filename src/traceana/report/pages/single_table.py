@@ -34,7 +34,7 @@ _NONE: Final = {
 
 def table_result(
     command: str,
-    found: Result,
+    result: Result,
     trace: Trace | None = None,
     *,
     dropped: tuple[str, ...] = (),
@@ -48,12 +48,12 @@ def table_result(
     screenful: int | None = None,
     pictures: Callable[[], Sequence[Block]] | None = None,
 ) -> CommandResult:
-    """Return ``found`` with a page: the table of its rows, the blocks ``below`` it, and its notes.
+    """Return ``result`` with a page: the table of its rows, blocks ``below`` it, and its notes.
 
-    The rows of the table are what ``displayed`` makes of those of the machine formats. ``order`` is
-    that of the rows, unless the user chose another. The figures of a ``summed`` table are sums over
-    the trace; a line above it names what they are over. ``sections`` are further tables for the
-    JSON; the rest as of :func:`table_of`.
+    The table shows the rows of the machine formats as ``displayed`` transforms them. ``order``
+    describes their order, unless the user chose another. The figures of a ``summed`` table are
+    sums over the trace; a line above it names the steps and devices. ``sections`` are further
+    tables for the JSON; the rest as of :func:`table_of`.
     """
 
     def page(shown: Arranged) -> Page:
@@ -67,7 +67,7 @@ def table_result(
         source = {} if trace is None else source_of(trace)
         return Page(command, blocks, data_of(shown, source, sections()))
 
-    return CommandResult.of(found, page, screenful=screenful, pictures=pictures)
+    return CommandResult.of(result, page, screenful=screenful, pictures=pictures)
 
 
 def table_of(
@@ -77,10 +77,10 @@ def table_of(
     layout: Literal["ruled", "compact", "records"] = "ruled",
     titles: Mapping[str, str] = NO_TITLES,
 ) -> Table:
-    """Return the table of the rows ``shown`` with those of their columns that have values.
+    """Return the table of the rows ``shown``, without columns that have no values.
 
-    ``dropped`` are those that go for lack of width, in this order, by default by their rank;
-    ``titles`` replace those of the declarations.
+    ``dropped`` are the columns that a narrow terminal leaves out, in this order; the default is
+    the order of their ranks. ``titles`` replace the declared titles.
     """
     wanted = [
         replace(column, title=titles.get(column.name, column.title))
@@ -90,6 +90,7 @@ def table_of(
     dropped, bars = dropped or ranked(shown.columns), with_bars(shown.columns)
     frame = without_unknown(named(shown.frame, wanted[0].name))
     columns = with_values(frame, wanted, shown.totals)
+    largest = None if bars is None or shown.rows is None else shown.rows[bars].max()
     return Table(
         frame,
         columns,
@@ -98,7 +99,7 @@ def table_of(
         bars,
         layout,
         hidden_of(shown),
-        largest_hidden=0.0 if bars is None else _largest(shown, bars),
+        largest_hidden=float(largest) if isinstance(largest, int | float) else 0.0,
     )
 
 
@@ -114,14 +115,8 @@ def with_bars(columns: Iterable[Column]) -> str | None:
     return next((column.name for column in columns if column.bars is not None), None)
 
 
-def _largest(shown: Arranged, name: str) -> float:
-    """Return the largest value of the column ``name`` in all rows, 0 where all are shown."""
-    largest = None if shown.rows is None else shown.rows[name].max()
-    return float(largest) if isinstance(largest, int | float) else 0.0
-
-
 def _sums(trace: Trace, table: Table) -> Facts:
-    """Return the line on what the sums of ``table`` are over, and its shares are of."""
+    """Return the line that names the steps and devices of the sums, and the base of shares."""
     processes = step_processes(trace)
     # Ranks number their own devices.
     devices = trace.tables.activities.select("rank", "device").drop_nulls("device").n_unique()
@@ -139,14 +134,14 @@ def _sums(trace: Trace, table: Table) -> Facts:
         if trace.tables.steps.height and trace.tables.activities.select(outside.any()).item():
             counts[-1] += " and work outside them"
         text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
-    if any(one.name == one.title == "share" for one in table.columns):
+    if any(column.name == column.title == "share" for column in table.columns):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
         text += f" · share: of {of}"
     return Facts((("Table", text),))
 
 
 def window_text(trace: Trace) -> str:
-    """Return what the figures of ``trace`` are of: the selected steps, or the capture."""
+    """Return the window of the figures: the selected steps, or the capture."""
     return "selected steps" if selects_steps(trace) else "capture"
 
 
@@ -167,10 +162,10 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
 def _with_kernel(collectives: pl.Series, parts: pl.Series) -> pl.Series:
     """Return ``collectives`` with the class of the kernel where it has another name."""
     called = [
-        f"{display_names.part(one)} ({display_names.part(part)})"
-        if one and part not in (None, "unknown", one)
-        else one and display_names.part(one)
-        for one, part in zip(collectives, parts, strict=True)
+        f"{display_names.part(collective)} ({display_names.part(part)})"
+        if collective and part not in (None, "unknown", collective)
+        else collective and display_names.part(collective)
+        for collective, part in zip(collectives, parts, strict=True)
     ]
     return pl.Series("collective", called, pl.String)
 
@@ -180,14 +175,14 @@ def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:
 
     A column that is unknown in every row is then left out.
     """
-    known = [name for name in _UNKNOWN if name in frame.columns]
-    return frame.with_columns(pl.col(known).replace("unknown", None))
+    names = [name for name in _UNKNOWN if name in frame.columns]
+    return frame.with_columns(pl.col(names).replace("unknown", None))
 
 
 def without_zeros(
     frame: pl.DataFrame, columns: Iterable[Column], dropped: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return ``dropped`` with the durations that are 0 in every row of ``frame`` behind the bars.
+    """Return ``dropped`` with the durations that are 0 in every row of ``frame`` after the bars.
 
     They are among the ``columns`` of a table only because hidden rows have such values.
     """
@@ -212,7 +207,7 @@ def has_values(values: pl.Series, column: Column, total: int | None = None) -> b
 def with_values(
     frame: pl.DataFrame, columns: Iterable[Column], totals: Mapping[str, int] | None = None
 ) -> tuple[Column, ...]:
-    """Return those of ``columns`` that a page shows and that have values in ``frame``."""
+    """Return the ``columns`` that a page shows and that have values in ``frame``."""
     return tuple(
         column
         for column in columns
@@ -257,8 +252,8 @@ def data_of(
         shown.frame.height + shown.hidden,
         shown.notes,
         {
-            name: Rows(found.frame, columns=found.columns)
-            for name, found in (sections or {}).items()
+            name: Rows(result.frame, columns=result.columns)
+            for name, result in (sections or {}).items()
         },
     )
 

@@ -26,10 +26,10 @@ class Picture(msgspec.Struct, frozen=True):
     """A panel for each of ``figures`` and each value of ``panel``.
 
     It has a line over ``x`` for each of ``series``, or, without ``x``, a bar for each of ``series``
-    at each ``item``. Rows are those of ``where``, sorted by ``order``. ``failed`` is the reason why
-    a run has no value, ``reference`` a value to compare the bars with. ``remark`` is a line above
-    the picture, null where it does not apply. Figures of one kind have an axis in common if they
-    are ``shared``.
+    at each ``item``. Rows are filtered by ``where`` and sorted by ``order``. ``failed`` is the
+    reason why a run has no value, ``reference`` a value to compare the bars with. ``remark`` is a
+    line above the picture, null where it does not apply. Figures of one kind have an axis in common
+    if they are ``shared``.
     """
 
     figures: tuple[str | pl.Expr, ...]
@@ -172,9 +172,9 @@ _AXES: Final[Mapping[str, str]] = {
     "workspace_bytes": "workspace",
     "batch": "batch size",
 }
-"""Titles of axes that are not those of the columns."""
+"""Titles of axes that differ from the titles of the columns."""
 _BOUNDS: Final = ("low_ns", "high_ns")
-"""Those of times over a batch size."""
+"""Bounds of a time over a batch size."""
 _MOST: Final = 30
 """Items in a picture."""
 _HEIGHT: Final = 240
@@ -200,8 +200,8 @@ def picture_of(study: Study) -> list[Block]:
     figures = frame.select(picture.figures).columns
     declared = by_name(study.result.columns)
     alike = {
-        one: [other for other in figures if declared[other].kind is declared[one].kind]
-        for one in figures
+        name: [other for other in figures if declared[other].kind is declared[name].kind]
+        for name in figures
     }
     frame = frame.with_columns(
         *picture.figures,
@@ -215,7 +215,7 @@ def picture_of(study: Study) -> list[Block]:
     if study.name is Name.SCALING:
         frame = pl.concat([frame, _models(study, frame)], how="diagonal")
     elif not picture.x:
-        sums = (pl.when(pl.col(one).count() > 0).then(pl.col(one).sum()) for one in figures)
+        sums = (pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()) for name in figures)
         frame = (
             # The items of all series, in their order.
             frame.with_row_index("at")
@@ -233,8 +233,8 @@ def picture_of(study: Study) -> list[Block]:
     charts = []
     for figure in figures:
         first, kind = figure == figures[0], declared[figure].kind
-        bounds = [one for one in _BOUNDS if first and one in frame.columns]
-        values = [value for one in (*alike[figure], *bounds) for value in frame[one].drop_nulls()]
+        bounds = [name for name in _BOUNDS if first and name in frame.columns]
+        values = [value for name in (*alike[figure], *bounds) for value in frame[name].drop_nulls()]
         log = bool(picture.x) and kind is not Kind.SHARE
         extent = (min(values), max(values)) if values and picture.shared else None
         axis = Axis(_axis_title(declared[figure]), kind, log=log, extent=extent)
@@ -265,7 +265,7 @@ def _axis_title(column: Column) -> str:
 
 
 def _models(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the ideal speedup in each panel of ``frame``, and that of each series' better model.
+    """Return the ideal speedup in each panel of ``frame``, and each series' better model.
 
     The rows have the name of the ``model``.
     """
@@ -279,7 +279,7 @@ def _models(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
     if MODELS not in study.sections:
         return ideal
     better = study.sections[MODELS].frame.filter("fits_better").select(*SERIES, "model")
-    of_model = (pl.when(pl.col("model") == one).then(time) for one, time in FITTED.items())
+    of_model = (pl.when(pl.col("model") == model).then(time) for model, time in FITTED.items())
     fitted = (
         frame.drop("model")
         .join(better, on=SERIES, nulls_equal=True, maintain_order="left")
@@ -312,10 +312,10 @@ def _lines(
     rows = rows.sort(x, maintain_order=True)
     of_model = pl.col("model").is_not_null()
     measured, models = rows.filter(~of_model), rows.filter(of_model)
-    known = measured.drop_nulls(figure)
-    marks = [Marks(known, "line", x, figure, colour="series")]
+    points = measured.drop_nulls(figure)
+    marks = [Marks(points, "line", x, figure, colour="series")]
     low, high = _BOUNDS
-    if axis.kind is Kind.TIME and (band := known.drop_nulls(_BOUNDS)).height:
+    if axis.kind is Kind.TIME and (band := points.drop_nulls(_BOUNDS)).height:
         marks = [Marks(band, "band", x, low, y_end=high, colour="series"), *marks]
     if models.height:
         lines, names = dashed_lines(models, x, figure, "model", "series")

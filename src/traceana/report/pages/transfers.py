@@ -47,12 +47,12 @@ def transfers(
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis
 
-    found = analysis.transfers(trace, by)
+    result = analysis.transfers(trace, by)
 
     def pictures() -> list[Chart]:
         if trace.is_summary:
             return []
-        sizes = found if by == "size" else analysis.transfers(trace, "size")
+        sizes = result if by == "size" else analysis.transfers(trace, "size")
         return bandwidths(sizes.frame)
 
     def below(shown: Arranged) -> tuple[Block, ...]:
@@ -60,7 +60,7 @@ def transfers(
         return (Notes(copies),) if copies else ()
 
     return table_result(
-        *("transfers", found, trace),
+        *("transfers", result, trace),
         summed=by != "step",
         below=below,
         screenful=40,
@@ -85,7 +85,7 @@ def all_collectives(trace: Trace) -> CommandResult:
 
 
 def wait_and_transfer(trace: Trace, units: int) -> str:
-    """Return the time of collectives and what of it is waiting for other ranks; "" if not known.
+    """Return the time of collectives and its part of waiting for other ranks; "" if not known.
 
     Times are means over ``units``.
     """
@@ -100,7 +100,7 @@ def wait_and_transfer(trace: Trace, units: int) -> str:
 
 def _split(time: int, wait: int) -> str:
     unit = numbers.scale([time], numbers.TIME)
-    whole, waiting, rest = (unit.write(one) for one in (time, wait, time - wait))
+    whole, waiting, rest = (unit.write(part) for part in (time, wait, time - wait))
     return f"{whole} {unit.unit} = {waiting} wait + {rest} transfer"
 
 
@@ -111,10 +111,10 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
     """
     from traceana.analyze.collective_ranks import by_rank
 
-    found = by_rank(trace)
-    if found.frame.is_empty():
+    result = by_rank(trace)
+    if result.frame.is_empty():
         return ""
-    of, rows = _partners(found)
+    of, rows = _partners(result)
     of_partner = _by_partner(rows).sort("others_wait_ns", "last_count", descending=True)
     # With one rank left, the others of its collectives are lost.
     if of_partner.height < 2:
@@ -131,16 +131,16 @@ def last_to_arrive(trace: Trace, steps: int | None) -> str:
     return f"{often}; {waits}{per}"
 
 
-def _partners(found: Result) -> tuple[str, pl.DataFrame]:
-    """Return what takes part, ``rank``, ``rank/GPU`` or ``GPU``, and the rows with known waits.
+def _partners(result: Result) -> tuple[str, pl.DataFrame]:
+    """Return the title of the partners (``rank``, ``rank/GPU`` or ``GPU``) and the rows with waits.
 
     Their column ``partner`` has the number of each.
     """
-    ranked = found.frame["rank"].null_count() == 0
-    one_each = found.frame.select("rank", "device").unique()["rank"].is_unique().all()
+    ranked = result.frame["rank"].null_count() == 0
+    one_each = result.frame.select("rank", "device").unique()["rank"].is_unique().all()
     partner = ["rank"] if ranked and one_each else ["rank", "device"] if ranked else ["device"]
     label = pl.concat_str(partner, separator="/").alias("partner")
-    return device_title(partner), found.frame.with_columns(label).drop_nulls("wait_ns")
+    return device_title(partner), result.frame.with_columns(label).drop_nulls("wait_ns")
 
 
 def _by_partner(rows: pl.DataFrame) -> pl.DataFrame:
@@ -149,36 +149,41 @@ def _by_partner(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_rank(found: Result) -> tuple[Block, ...]:
+def _by_rank(result: Result) -> tuple[Block, ...]:
     """Return how often each rank arrived last, and the wait of each collective by rank."""
-    of, rows = _partners(found)
+    of, rows = _partners(result)
     if rows.is_empty():
-        return notes_of(found.notes)
+        return notes_of(result.notes)
     of_partner = _by_partner(rows)
     order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
     late = ", ".join(
-        f"{of} {one} in {numbers.count(last)} of {numbers.count(count)} "
+        f"{of} {partner} in {numbers.count(last)} of {numbers.count(count)} "
         f"(others waited {numbers.duration(caused)})"
-        for one, _, last, count, caused in order.head(MOST_LATE).iter_rows()
+        for partner, _, last, count, caused in order.head(MOST_LATE).iter_rows()
         if last
     )
     most = of_partner["partner"].to_list()[:MOST_PARTNERS]
     keys = ["collective", "message_bytes"]
     frame = rows.group_by(keys, maintain_order=True).agg(
         pl.col("count").max(),
-        *(pl.when(partner=one).then("wait_ns").sum().alias(f"wait_ns {one}") for one in most),
-    )
-    columns = (
-        *with_values(frame, chosen(found.columns, keys)),
-        Column("count", Kind.COUNT, title="calls per rank"),
         *(
-            Column(f"wait_ns {one}", Kind.TIME, title=one, scale="wait", group=f"wait by {of}")
-            for one in most
+            pl.when(partner=partner).then("wait_ns").sum().alias(f"wait_ns {partner}")
+            for partner in most
         ),
     )
-    totals = {f"wait_ns {one}": int(frame[f"wait_ns {one}"].sum()) for one in most}
+    columns = (
+        *with_values(frame, chosen(result.columns, keys)),
+        Column("count", Kind.COUNT, title="calls per rank"),
+        *(
+            Column(
+                f"wait_ns {partner}", Kind.TIME, title=partner, scale="wait", group=f"wait by {of}"
+            )
+            for partner in most
+        ),
+    )
+    totals = {f"wait_ns {partner}": int(frame[f"wait_ns {partner}"].sum()) for partner in most}
     left_out = of_partner.height - len(most)
-    notes = (*found.notes, *([f"{left_out} more in the JSON"] if left_out else []))
+    notes = (*result.notes, *([f"{left_out} more in the JSON"] if left_out else []))
     table = Table(frame, columns, totals, tuple(reversed(most)))
     summed = _split(int(rows["time_ns"].sum()), int(rows["wait_ns"].sum()))
     split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s")
@@ -189,20 +194,20 @@ def _by_rank(found: Result) -> tuple[Block, ...]:
 def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
     """Return notes, with label and text, on rows of ``frame`` with costly copies.
 
-    ``frame`` is that of :func:`transfers` by direction. There are at most three notes, most time
-    first, on copies over the host link that are small, from or to pageable memory or blocking, or
-    that take most of the copy time, exposed.
+    ``frame`` is the result of :func:`transfers` by direction. There are at most three notes, most
+    time first, on copies over the host link that are small, from or to pageable memory or blocking,
+    or that take most of the copy time, exposed.
     """
     of_host = pl.col("direction").is_in(HOST_DIRECTIONS)
     rows = frame.filter(of_host, pl.col("time_ns").is_not_null()).to_dicts()
     whole = sum(row["time_ns"] for row in rows)
-    found = [
+    costly = [
         (row, traits)
         for row in rows
         if row["time_ns"] >= LEAST_SHARE * whole
         and ((traits := _traits(row)) or _leads(row, whole))
     ]
-    return [_note(row, traits) for row, traits in found[:MOST_NOTES]]
+    return [_note(row, traits) for row, traits in costly[:MOST_NOTES]]
 
 
 def _leads(row: Row, whole: int) -> bool:
@@ -211,14 +216,14 @@ def _leads(row: Row, whole: int) -> bool:
 
 
 def _traits(row: Row) -> list[str]:
-    found = []
+    traits = []
     if row["small"]:
-        found.append("small copies")
+        traits.append("small copies")
     if row["host_memory"] == "pageable":
-        found.append("pageable memory")
+        traits.append("pageable memory")
     if row["blocking"] == "yes":
-        found.append("blocking calls" if row["count"] > 1 else "blocking call")
-    return found
+        traits.append("blocking calls" if row["count"] > 1 else "blocking call")
+    return traits
 
 
 def _note(row: Row, traits: list[str]) -> tuple[str, str]:

@@ -48,21 +48,21 @@ def whatif(
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
     model = Model.of(trace.recorded or trace)
-    asked = [BoundScenario.of(model, one) for one in given] or usual(model)
+    asked = [BoundScenario.of(model, change) for change in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
-    found, path = analysis(model, asked)
+    result, path = analysis(model, asked)
     if not given:
-        ordered = found.frame.sort("predicted_ns", maintain_order=True)
-        found = Result(ordered, found.totals, found.notes, found.columns)
+        ordered = result.frame.sort("predicted_ns", maintain_order=True)
+        result = Result(ordered, result.totals, result.notes, result.columns)
     curve = curves(model, asked) if sweep else None
-    facts = _facts(model, found.frame)
+    facts = _facts(model, result.frame)
 
     def pictures() -> list[Block]:
-        return [*intervals(found.frame), *(() if curve is None else by_factor(curve))]
+        return [*intervals(result.frame), *(() if curve is None else by_factor(curve))]
 
     make = partial(_page, trace, facts, path, curve, not given)
-    return CommandResult.of(found, make, pictures=pictures)
+    return CommandResult.of(result, make, pictures=pictures)
 
 
 def _facts(model: Model, frame: pl.DataFrame) -> Facts:
@@ -74,8 +74,8 @@ def _facts(model: Model, frame: pl.DataFrame) -> Facts:
         return Facts((("Capture", recorded), ("Table", f"capture after the change, {_INTERVAL}")))
     several = len(model.processes)
     longest = f" · longest of {several} processes" if several > 1 else ""
-    known = model.cost is not None
-    about = f" recorded · about {without} without the profiler" if known else " median"
+    cost_known = model.cost is not None
+    about = f" recorded · about {without} without the profiler" if cost_known else " median"
     return Facts(
         (
             ("Step time", f"{recorded}{about}{longest}"),
@@ -99,7 +99,8 @@ def _page(
     table = table_of(shown)
     if trace.tables.steps.is_empty():
         columns = tuple(
-            replace(one, group="capture") if "step" in one.group else one for one in table.columns
+            replace(column, group="capture") if "step" in column.group else column
+            for column in table.columns
         )
         table = replace(table, columns=columns)
     if usual:
@@ -119,13 +120,13 @@ def _page(
             Column("scenario", Kind.TEXT),
             *(
                 Column(
-                    one,
+                    factor,
                     Kind.TIME,
-                    title=f"{float(one):g}",
+                    title=f"{float(factor):g}",
                     scale="predicted",
                     group="step by factor",
                 )
-                for one in factors
+                for factor in factors
             ),
         )
         blocks.append(Table(wide, columns, dropped=tuple(factors[1::2])))
@@ -171,18 +172,18 @@ def _replay(trace: Trace) -> CommandResult:
 
     from traceana.whatif.whatif import REPLAY, replay
 
-    found = replay(trace)
-    result = Result(conformed(pl.DataFrame([asdict(found)]), REPLAY), columns=REPLAY)
-    return CommandResult.of(result, partial(_replayed, trace, found))
+    replayed = replay(trace)
+    result = Result(conformed(pl.DataFrame([asdict(replayed)]), REPLAY), columns=REPLAY)
+    return CommandResult.of(result, partial(_replayed, trace, replayed))
 
 
-def _replayed(trace: Trace, found: Replay, shown: Arranged) -> Page:
+def _replayed(trace: Trace, replayed: Replay, shown: Arranged) -> Page:
     facts = Facts(
         (
-            ("Replay", f"{found.events:,} events of devices and host threads"),
-            ("All steps", f"{numbers.duration(found.measured_ns)} recorded, "
-             f"{numbers.duration(found.replayed_ns)} replayed"),
-            ("Maximum error", f"{found.largest_error_ns:,} ns (event end)"),
+            ("Replay", f"{replayed.events:,} events of devices and host threads"),
+            ("All steps", f"{numbers.duration(replayed.measured_ns)} recorded, "
+             f"{numbers.duration(replayed.replayed_ns)} replayed"),
+            ("Maximum error", f"{replayed.largest_error_ns:,} ns (event end)"),
         )
     )  # fmt: skip
     return Page("whatif", (facts,), data_of(shown, source_of(trace)))
@@ -223,8 +224,10 @@ def intervals(frame: pl.DataFrame) -> list[Chart]:
 
 
 def by_factor(curve: pl.DataFrame) -> list[Chart]:
-    """Return the predicted step of the scenarios of ``curve`` by the factor of what changes: of
-    those that change it most, as many as have colours that differ."""
+    """Return the predicted step by factor, for the scenarios of ``curve`` that change it most.
+
+    There are as many lines as distinct colours.
+    """
     most = (
         curve.filter(pl.col("factor") == 0)
         .sort("predicted_ns", maintain_order=True)["scenario"]
