@@ -13,6 +13,7 @@ import traceana
 from tests.support.opened import opened
 from tests.support.synthetic import Scenario, write_kineto
 from tests.whatif.test_profiler import OPERATORS, STEP_NS, STEPS, host_bound
+from traceana.report.pages.whatif import whatif
 from traceana.settings import LEAST_PROFILER_COST
 from traceana.timeline.steps import select, step_time
 from traceana.trace import Trace
@@ -84,7 +85,7 @@ def test_it_is_made_once_and_is_its_own_program(both: tuple[Trace, Trace]) -> No
 
 def test_the_step_is_the_one_that_the_replay_predicts(both: tuple[Trace, Trace]) -> None:
     recorded, program = both
-    (row,) = recorded.whatif("host x 1").frame.to_dicts()
+    (row,) = whatif(recorded, "host x 1").frame.to_dicts()
     of_program, of_recording = step_time(program), step_time(recorded)
     assert of_program is not None
     assert of_recording is not None
