@@ -150,7 +150,7 @@ def match(
     groups = _groups(collectives, frozenset(read), world, smaller=smaller)
     numbered = is_pair.not_() & pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
     numbered &= pl.col("sequence").is_not_null()
-    own, other = pl.col("rank"), pl.col("peer").cast(pl.Int64)
+    rank, peer = pl.col("rank"), pl.col("peer").cast(pl.Int64)
     is_even = pl.col("collective").is_in(_UNEVEN).fill_null(value=False).not_()
     by_order = pl.col("by") != BY_SEQUENCE
     alike = (
@@ -160,8 +160,8 @@ def match(
             (epoch + pl.col("start_ns") + pl.col("time_ns")).alias("end_ns"),
             pl.when(is_pair).then(pl.lit(BY_PAIR)).when(numbered).then(pl.lit(BY_SEQUENCE))
             .otherwise(pl.lit(BY_ORDER)).alias("by"),
-            pl.when(is_pair).then(pl.when("sends").then(own).otherwise(other)).alias("source"),
-            pl.when(is_pair).then(pl.when("sends").then(other).otherwise(own)).alias("destination"),
+            pl.when(is_pair).then(pl.when("sends").then(rank).otherwise(peer)).alias("source"),
+            pl.when(is_pair).then(pl.when("sends").then(peer).otherwise(rank)).alias("destination"),
             pl.when(is_pair & (pl.col("expected") > 0)).then(2).otherwise("expected")
             .alias("expected"),
             pl.col("message_bytes").alias("size_bytes"),
@@ -193,7 +193,7 @@ def match(
         pl.len().cast(pl.Int64).alias("paired"), pl.col("together").sum().cast(pl.Int64)
     )
     shortest = pl.col("time_ns").min().over("occurrence")
-    found = (
+    matches = (
         paired.filter(pl.col("together") | ~by_order)
         .sort("occurrence", "rank")
         .with_columns((pl.col("time_ns") - shortest).alias("wait_ns"))
@@ -212,7 +212,7 @@ def match(
     groups = groups.join(counts, on="group", how="left", maintain_order="left").with_columns(
         pl.col("paired", "together").fill_null(0)
     )
-    return Matched(found, groups.drop("expected"), collectives.height, found.height)
+    return Matched(matches, groups.drop("expected"), collectives.height, matches.height)
 
 
 def _groups(
@@ -317,9 +317,9 @@ def by_rank(trace: Trace) -> Result:
     waits = matched.each.select("row", "occurrence", pl.col("wait_ns").alias("wait"))
     of_all = pl.when(_WAIT.is_not_null()).then(_WAIT.sum().over("occurrence")).alias("of_all")
     timed = each.with_row_index("row").join(waits, on="row", how="left", maintain_order="left")
-    found = aggregated(timed.with_columns(of_all), (*_KEYS, *_PARTNER), COLUMNS)
+    rows = aggregated(timed.with_columns(of_all), (*_KEYS, *_PARTNER), COLUMNS)
     time = pl.col("time_ns").sum().over(_KEYS)
-    frame = found.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)
+    frame = rows.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)
     frame = conformed(frame, COLUMNS)
     unmatched = int(frame.filter(pl.col("wait_ns").is_null())["count"].sum())
     notes = ["wait: duration less the shortest of the occurrence over the ranks, which is the last"]

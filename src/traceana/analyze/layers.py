@@ -205,8 +205,8 @@ def layers(
     )
     columns = columns_by(by, direction=direction, costs=costs)
     frame = conformed(frame, columns)
-    known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
-    totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
+    measured = ["measured_flops", "dram_bytes"] if trace.tables.counters.height else []
+    totals = sums(frame, "calls", *times, "time_ns", *measured, *(("flops",) if costs else ()))
     return Result(frame, totals, (*_notes(trace, frame, work), *notes), columns)
 
 
@@ -230,7 +230,8 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
     partner = {} if model is None else paired(trace, model).layer_of
     seen = operands(trace)
     rows: dict[int, tuple[str | None, int | None, str | None, str | None]] = {
-        row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
+        row: (None, None, _json(operand.input), _json(operand.output))
+        for row, operand in seen.items()
     }
     other: list[str] = []
     # TensorFlow pads the input of a dilated convolution and rearranges it.

@@ -94,9 +94,9 @@ def layers_of_rows(
         positions_of: dict[int, set[int]] = defaultdict(set)
         fed = set().union(*graph.reached(graph.weighted, graph.next))
         for both, inside in segments.items():
-            found, others = _computed(graph, fed, both, inside, calls)
+            nodes_of, others = _computed(graph, fed, both, inside, calls)
             left_open |= others
-            for position, nodes in found.items():
+            for position, nodes in nodes_of.items():
                 for node in nodes:
                     positions_of[node].add(position)
         for node in graph.kernels:
@@ -130,9 +130,9 @@ class _Graph(msgspec.Struct, frozen=True):
     def reached(self, nodes: Iterable[int], step: list[list[int]]) -> list[set[int]]:
         """Return the nodes reached without a weighted one between, by their distance."""
         levels: list[set[int]] = []
-        known, last = set(self.weighted), set(nodes)
-        while last := {other for one in last for other in step[one]} - known:
-            known |= last
+        visited, last = set(self.weighted), set(nodes)
+        while last := {other for node in last for other in step[node]} - visited:
+            visited |= last
             levels.append(last)
         return levels
 
@@ -198,29 +198,31 @@ def _computed(
         # A change of a weight's layout has the operators of earlier kernels in its name.
         until = [level.intersection(fed) for level in until]
     either = set().union(*after, *until)
-    found: dict[int, set[int]] = {}
+    nodes_of: dict[int, set[int]] = {}
     if between := set().union(*after) & set().union(*until):
-        found = {position: graph.able(layer, between) for position, layer in inside.items()}
+        nodes_of = {position: graph.able(layer, between) for position, layer in inside.items()}
     # Else the other end may be in another graph.
     elif (first or before is None) and (second or behind is None):
         # A layer without a kernel, such as a dropout in evaluation, may be on either side.
-        inside = {position: one for position, one in inside.items() if graph.able(one, either)}
+        inside = {
+            position: layer for position, layer in inside.items() if graph.able(layer, either)
+        }
         joined = [_joined(calls, *pair) for pair in pairwise([before, *inside, behind])]
         ways = []
         for split in range(len(inside) + 1):
             # The layers follow the first weighted one up to here, the second needs the others.
             nearest = {
                 position: next(
-                    (own for level in levels if (own := graph.able(layer, level))), set()
+                    (nodes for level in levels if (nodes := graph.able(layer, level))), set()
                 )
                 for place, (position, layer) in enumerate(inside.items())
                 for levels in [after if place < split else until]
             }
             if all(joined[:split]) and all(joined[split + 1 :]) and all(nearest.values()):
                 ways.append(nearest)
-        found = ways[0] if len(ways) == 1 else {}
-    left = [layer for position, layer in inside.items() if not found.get(position)]
-    return found, {node for layer in left for node in graph.able(layer, either)}
+        nodes_of = ways[0] if len(ways) == 1 else {}
+    left = [layer for position, layer in inside.items() if not nodes_of.get(position)]
+    return nodes_of, {node for layer in left for node in graph.able(layer, either)}
 
 
 def _joined(calls: Sequence[Layer], first: int | None, second: int | None) -> bool:

@@ -148,7 +148,9 @@ def model_charges(
         # layers: the row of the convolution has its FLOPs, and that of the activation its time.
         forward = each.filter(pl.col("direction") == "forward")
         products = set(forward.filter("product")["layer"])
-        own_product = {row for row, one in partner.items() if kind_of(one.type) in PRODUCT_LAYERS}
+        own_product = {
+            row for row, layer in partner.items() if kind_of(layer.type) in PRODUCT_LAYERS
+        }
         without = (own_product & set(forward["layer"]) & counted) - products
         fused = without | (products - own_product) if without else set()
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
@@ -171,9 +173,9 @@ def _missing(trace: Trace, model: Manifest, pairing: Pairing) -> list[str]:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
     layers = {layer.position for layer in pairing.layer_of.values()}
-    known = {layer.path for layer in model.layers}
+    manifest_paths = {layer.path for layer in model.layers}
     rows = trace.tables.layers.select("path", "type").iter_rows()
-    together = {part for path, kind in rows for part in fused_parts(path, kind, known)}
+    together = {part for path, kind in rows for part in fused_parts(path, kind, manifest_paths)}
     wanted = [
         layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
     ]
@@ -226,7 +228,7 @@ def _passes(
         {"layer": list(calls), "calls": list(calls.values())},
         schema={"layer": ROW, "calls": pl.Int64},
     )
-    found = (
+    executions = (
         each.group_by(key)
         .agg(
             runs.filter(product).sum().alias("products"),
@@ -249,7 +251,7 @@ def _passes(
         .otherwise(1)
     )
     passes = (
-        found.with_columns(executed.alias("executed"), unit.alias("unit"))
+        executions.with_columns(executed.alias("executed"), unit.alias("unit"))
         .with_columns(
             pl.when(~(unclear & ~counted) & (pl.col("executed") % pl.col("unit") == 0))
             .then(pl.col("executed") // pl.col("unit"))
@@ -276,8 +278,8 @@ def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
     """
     rows = work(trace, "scope", "op", "layer", "step", "direction", "category")
     chosen = rows.filter(pl.col("layer").is_in(list(layers)))
-    op, own = chosen["op"], chosen["scope"]
-    scope = pl.select(pl.coalesce(own, trace.tables.ops["scope"].gather(op))).to_series()
+    op, scopes = chosen["op"], chosen["scope"]
+    scope = pl.select(pl.coalesce(scopes, trace.tables.ops["scope"].gather(op))).to_series()
     counts = _records_graph(trace)
     named = trace.tables.ops["name"].gather(op).cast(pl.String)
     nothing = pl.lit(None, pl.String)

@@ -117,7 +117,8 @@ def roofline(
     totals = sums(frame, "calls", "time_ns", "flops")
     without_class = int(charged["flops"].sum()) - (totals.get("flops") or 0)
     scale, prefix = next(
-        (one for one in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if without_class >= one[0]), (1, "")
+        (unit for unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if without_class >= unit[0]),
+        (1, ""),
     )
     written = f"{without_class / scale:.3g} {prefix}" if prefix else f"{without_class} "
     lost = f"FLOPs without a class: {written}FLOP (their operators have copies and memsets but no "
@@ -157,15 +158,15 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
-    known = charges(trace, model)
-    _, rows = _rows(trace, known)
-    return Units(rows, _charged(known), (*known.notes, *on_flops(trace, known)))
+    costs = charges(trace, model)
+    _, rows = _rows(trace, costs)
+    return Units(rows, _charged(costs), (*costs.notes, *on_flops(trace, costs)))
 
 
-def _charged(known: Charges) -> pl.DataFrame:
+def _charged(costs: Charges) -> pl.DataFrame:
     part = pl.col("part").cast(pl.String)
     of_instruction = pl.col("instruction").is_not_null()
-    return known.frame.select(
+    return costs.frame.select(
         "unit",
         pl.when(part.is_in(_GRADIENTS) & ~of_instruction).then(part).alias("gradient"),
         *("product", "precision", "tensor_core"),
@@ -174,7 +175,7 @@ def _charged(known: Charges) -> pl.DataFrame:
     )
 
 
-def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
+def _rows(trace: Trace, costs: Charges) -> tuple[Ints, pl.DataFrame]:
     """Return the work summed by class, unit and gradient, and before it the row of each activity.
 
     The unit is that of the counted operator around the work, else of the operator of the work,
@@ -184,7 +185,7 @@ def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
     activities = work(trace, *labels, "kind", "duration", "instruction")
     each = activities.select(
         # Units grow with time: numbers that begin with them are found faster.
-        known.coverage["unit"],
+        costs.coverage["unit"],
         *labels,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
@@ -331,28 +332,28 @@ def counted_work(trace: Trace) -> pl.DataFrame:
     its gradient where known, for products those of products; ``unit_ns``, the summed durations of
     the activities that have the same counts. Null where not counted.
     """
-    known = charges(trace, None)
-    number, rows = _rows(trace, known)
+    costs = charges(trace, None)
+    number, rows = _rows(trace, costs)
     rows = rows.with_columns(pl.col("category").is_in(PRODUCTS).alias("product"))
     exact, whole = [*_EXACT, "product"], ["unit", "product"]
     counts = (pl.col("flops").sum(), whole_sum("bytes"))
-    charged = _charged(known).group_by(exact).agg(counts)
+    charged = _charged(costs).group_by(exact).agg(counts)
     there = rows.select(exact).unique()
     rest = charged.join(there, on=exact, how="anti", nulls_equal=True).group_by(whole).agg(counts)
     exactly = charged.join(there, on=exact, how="semi", nulls_equal=True)
-    found = rows.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
+    joined = rows.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
         rest, on=whole, how="left", maintain_order="left", suffix="_rest"
     )
-    own, shared = (pl.col("duration").sum().over(keys) for keys in (exact, whole))
+    exact_ns, whole_ns = (pl.col("duration").sum().over(keys) for keys in (exact, whole))
     has = pl.col("flops").is_not_null()
-    return found.select(
+    return joined.select(
         *("category", "precision", "tensor_core"),
         pl.coalesce("flops", "flops_rest"),
         pl.when(has).then("bytes").otherwise("bytes_rest").alias("bytes"),
         pl.when(has)
-        .then(own)
+        .then(exact_ns)
         .when(pl.col("flops_rest").is_not_null())
-        .then(shared)
+        .then(whole_ns)
         .alias("unit_ns"),
     ).select(pl.all().gather(number))
 

@@ -55,16 +55,16 @@ def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
     without steps is one window. Events of no duration are left out.
     """
     parts = _parts(trace)
-    found: list[Window] = []
+    windows: list[Window] = []
     room = most
     for step, start, end in _windows(trace):
-        window = _window(parts, step, start, end, most=None if found else most)
-        if found and window.events.height > room:
+        window = _window(parts, step, start, end, most=None if windows else most)
+        if windows and window.events.height > room:
             break
         if window.events.height:
-            found.append(window)
+            windows.append(window)
             room -= window.events.height
-    return tuple(found)
+    return tuple(windows)
 
 
 def capture(trace: Trace) -> Window:

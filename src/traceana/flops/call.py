@@ -164,7 +164,7 @@ class Call(msgspec.Struct, frozen=True):
             shapes = _shapes.decode(input_shapes)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             raise UncountableError("malformed shapes") from None
-        entries = tuple(_entry(one) for one in shapes)
+        entries = tuple(_entry(shape) for shape in shapes)
         return cls(name, entries, _strings(input_types), _strings(inputs), output, wanted)
 
     def inputs(self, chosen: slice) -> Call:
@@ -222,14 +222,14 @@ class Call(msgspec.Struct, frozen=True):
     def size(self, place: Place) -> int | None:
         """Return the bytes of an element of a tensor; ``None`` where its type is unknown."""
         position = self.position(place)
-        known = 0 <= position < len(self.types)
-        return element_size(self.types[position]) if known else None
+        has_type = 0 <= position < len(self.types)
+        return element_size(self.types[position]) if has_type else None
 
     def values(self, place: Place) -> int:
         """Return how many values an element of a tensor has: two of FP4."""
         position = self.position(place)
-        known = position < len(self.types)
-        return 2 if known and plain(self.types[position]) == "Float4_e2m1fn_x2" else 1
+        has_type = position < len(self.types)
+        return 2 if has_type and plain(self.types[position]) == "Float4_e2m1fn_x2" else 1
 
     def operand(self, place: Place) -> Operand | None:
         """Return a tensor as an operand; ``None`` where it was not given."""
@@ -306,8 +306,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def _entry(entry: list[int | list[int]]) -> Entry:
-    nested = tuple(tuple(one) for one in entry if isinstance(one, list))
-    plain = tuple(one for one in entry if isinstance(one, int))
+    nested = tuple(tuple(shape) for shape in entry if isinstance(shape, list))
+    plain = tuple(extent for extent in entry if isinstance(extent, int))
     if nested and plain:
         raise UncountableError("malformed shapes")
     if len(plain) > _MOST_DIMENSIONS:

@@ -112,10 +112,10 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     """
     words = normalized(device.get("name"))
     multiprocessors = device.get("multiprocessors")
-    named = [one for one in _known() if one.pattern.fullmatch(words)] if words else []
-    for one in named:
-        if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
-            return one.peaks
+    named = [row for row in _known() if row.pattern.fullmatch(words)] if words else []
+    for row in named:
+        if None in (multiprocessors, row.multiprocessors) or multiprocessors == row.multiprocessors:
+            return row.peaks
     return _computed(device)
 
 
@@ -145,8 +145,8 @@ def _configured(file: Path) -> Iterator[_Device]:
             raise InvalidInputError(f"{file}: [[device]] without a name: write name = 'H100 PCIe'")
         for key, value in table.items():
             if key not in (*_OF_USERS, *RATES):
-                known = near(key, (*_OF_USERS, *RATES))
-                hint = f"did you mean {known}?" if known else f"use one of {', '.join(RATES)}"
+                nearest = near(key, (*_OF_USERS, *RATES))
+                hint = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(RATES)}"
                 raise InvalidInputError(f"{file}: {name}: unknown rate {key}: {hint}")
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if key != "name" and not (number and 0 < value < _HIGHEST):
@@ -167,12 +167,12 @@ def devices() -> tuple[_Device, ...]:
     and drivers show each: its peaks are a die's.
     """
     text = (resources.files("traceana.vocabulary") / "devices.csv").read_text("utf-8")
-    found = []
+    listed = []
     for row in csv.DictReader(text.splitlines()):
         given = {name: value for name, value in row.items() if value}
         numbers = {name: float(given[name]) for name in (*RATES, "bandwidth") if name in given}
-        found.append(_device({**given, **numbers}, given["vendor"]))
-    return tuple(found)
+        listed.append(_device({**given, **numbers}, given["vendor"]))
+    return tuple(listed)
 
 
 def _device(table: Mapping[str, Any], vendor: str) -> _Device:
@@ -232,13 +232,13 @@ def listed_peaks(model: str) -> Peaks:
 def _listed(model: str) -> _Device:
     """Return the listed device with this driver name, else the first with this prefix."""
     words = normalized(model)
-    for one in _known():
-        if words and one.pattern.fullmatch(words):
-            return one
-    names = {normalized(one.peaks.name): one for one in _known()}
-    for name, one in names.items():
+    for device in _known():
+        if words and device.pattern.fullmatch(words):
+            return device
+    names = {normalized(device.peaks.name): device for device in _known()}
+    for name, device in names.items():
         if words and f"{name} ".startswith(f"{words} "):
-            return one
+            return device
     near = get_close_matches(words, names, n=4, cutoff=0.4) or list(names)[-4:]
     listed = ", ".join(names[name].peaks.name for name in near)
     raise NoSuchSelectionError(f"unknown device model {model!r}; nearest: {listed}")
