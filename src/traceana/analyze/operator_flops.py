@@ -218,13 +218,13 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: _Repeats) 
     inside = np.zeros((len(has_cost), 3))
     for level in reversed(tree.levels):
         rows = level[transformed[level]]
-        own = np.where(has_cost[rows, None], by_call[calls.of_op[rows]], 0.0)
-        fewer_products, fewer_flops, fewer_bytes = (inside[rows] > _ROUNDING * own).T
-        is_product, has_flops = own[:, 0] > 0, own[:, 1] > 0
+        alone = np.where(has_cost[rows, None], by_call[calls.of_op[rows]], 0.0)
+        fewer_products, fewer_flops, fewer_bytes = (inside[rows] > _ROUNDING * alone).T
+        is_product, has_flops = alone[:, 0] > 0, alone[:, 1] > 0
         by_flops = has_cost[rows] & np.where(is_product, fewer_products, fewer_flops)
         less = by_flops | (has_cost[rows] & ~has_flops & fewer_bytes)
         computes_less[rows], counts_less[rows] = by_flops, less
-        counts = np.where((has_cost[rows] & ~less)[:, None], own, inside[rows])
+        counts = np.where((has_cost[rows] & ~less)[:, None], alone, inside[rows])
         parent = tree.parent[rows]
         np.add.at(inside, parent[parent != NONE], counts[parent != NONE])
     # Without functorch, torch.where of scalars calls itself, with the scalars as tensors.

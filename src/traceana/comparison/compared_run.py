@@ -176,21 +176,21 @@ def loaded(
         names, given = list(map(str, runs)), list(runs.values())
     else:
         given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
-        paths = [Path(one) for one in given if isinstance(one, str | os.PathLike)]
+        paths = [Path(path) for path in given if isinstance(path, str | os.PathLike)]
         if len(paths) == len(given):
-            found = runs_in(paths)
-            names, given = found.labels, [*found.paths]
+            inputs = runs_in(paths)
+            names, given = inputs.labels, [*inputs.paths]
     if len(given) < 2:
         raise ValueError(f"{len(given)} runs given: a comparison needs two or more")
     models = [None] * len(given) if models is None else models
     forced = [None] * (len(given) - 1) if pairs is None else pairs
     if len(models) != len(given) or len(forced) != len(given) - 1:
         raise ValueError(f"{len(given)} runs need {len(given)} models and {len(given) - 1} pairs")
-    traces = [opened(one, model) for one, model in zip(given, models, strict=True)]
+    traces = [opened(source, model) for source, model in zip(given, models, strict=True)]
     names = names or labels([Path(trace.meta.source) for trace, _ in traces])
     return tuple(
-        Run(name, trace, model, recorded_batch(one), own)
-        for name, (trace, model), one, own in zip(
+        Run(name, trace, model, recorded_batch(source), forced_pairs)
+        for name, (trace, model), source, forced_pairs in zip(
             names, traces, given, (None, *forced), strict=True
         )
     )
@@ -299,8 +299,8 @@ def devices(trace: Trace) -> str:
     if trace.on_cpu:
         return "CPU"
     used = work(trace, "rank", "device").drop_nulls("device").unique()
-    known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
-    names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
+    described = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
+    names = used.join(described, on=["rank", "device"], how="left", nulls_equal=True)
     counted = names.group_by(pl.col("name").fill_null(UNKNOWN_GPU)).len().sort("name")
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
@@ -330,14 +330,14 @@ def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = Fals
     None where layers with less than ``LEAST_COUNTED`` of the time of convolutions, GEMMs, attention
     and recurrent layers have a count: the sum would be of a part of the work.
     """
-    known = step_flops(trace, model, whole=whole)
+    flops = step_flops(trace, model, whole=whole)
     rows = work(trace, "layer_path", "duration", "category")
     products = rows.filter(pl.col("category").is_in(PRODUCTS))
-    counted = products["layer_path"].cast(pl.String).is_in([*known])
+    counted = products["layer_path"].cast(pl.String).is_in([*flops])
     times = products["duration"]
-    if not known or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
+    if not flops or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
         return None
-    return sum(known.values())
+    return sum(flops.values())
 
 
 _COPY: Final = ("copy", "host_memory")
@@ -426,7 +426,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
 def compiled(trace: Trace) -> pl.Series:
     """Return for each row of the work whether code of ``torch.compile`` launched it."""
     rows = work(trace, "op", "range")
-    found = np.zeros(rows.height, dtype=np.bool_)
+    launched = np.zeros(rows.height, dtype=np.bool_)
     for table, name, column in (
         (trace.tables.ops, "name", "op"),
         (trace.tables.ranges, "text", "range"),
@@ -438,8 +438,8 @@ def compiled(trace: Trace) -> pl.Series:
         marked = table.select(marks.fill_null(value=False))[name].to_numpy()
         if marked.any():
             at = from_rows(rows[column])
-            found |= (at != NONE) & (marked | Tree.of_table(table).inside(marked))[at]
-    return pl.Series("compiled", found)
+            launched |= (at != NONE) & (marked | Tree.of_table(table).inside(marked))[at]
+    return pl.Series("compiled", launched)
 
 
 def keyed(cells: pl.DataFrame, by: WorkBy) -> pl.DataFrame:

@@ -102,8 +102,8 @@ def comparable(steps: pl.DataFrame) -> pl.DataFrame:
     common: set[int] = set()
     most = compared = 0
     numbers: set[int] = set()
-    for number, (_, own) in enumerate(having.iter_rows(), 1):
-        common = common.intersection(own) if number > 1 else set(own)
+    for number, (_, steps_of_rank) in enumerate(having.iter_rows(), 1):
+        common = common.intersection(steps_of_rank) if number > 1 else set(steps_of_rank)
         if number * len(common) >= most:
             most, compared, numbers = number * len(common), number, common
     ranks = having["rank"].head(compared).to_list()
@@ -147,14 +147,14 @@ def arrivals(each: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
     )
 
 
-def stragglers(own: pl.DataFrame) -> pl.DataFrame:
+def stragglers(times: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank, the longest own time first.
 
     The columns are :data:`STRAGGLERS`, without causes.
     """
-    ranks = own["rank"].n_unique()
+    ranks = times["rank"].n_unique()
     middle = pl.col("own_ns").median().over("step")
-    of_all = own.with_columns(
+    of_all = times.with_columns(
         (pl.col("own_ns") - middle).alias("excess"),
         (pl.col("own_ns") == pl.col("own_ns").max().over("step")).alias("is_longest"),
         middle.alias("middle"),
@@ -180,11 +180,11 @@ def steps_needed(ranks: int) -> int:
     return next(n for n in range(1, 1000) if float(ranks) ** (1 - n) < STRAGGLER_CHANCE)
 
 
-def by_step(own: pl.DataFrame) -> pl.DataFrame:
-    """Return ``own``, the result of :func:`own_times`, in the columns :data:`STEPS`."""
+def by_step(times: pl.DataFrame) -> pl.DataFrame:
+    """Return ``times``, the result of :func:`own_times`, in the columns :data:`STEPS`."""
     middle = pl.col("own_ns").median().over("step")
     excess = pl.col("own_ns") - middle
-    rows = own.with_columns(
+    rows = times.with_columns(
         excess.round().alias("excess_ns"),
         pl.when(middle > 0).then(excess / middle).alias("excess_share"),
     )
@@ -218,14 +218,14 @@ def cause(rank: int, spent: pl.DataFrame, kernels: pl.DataFrame, excess_ns: floa
     and ``time_ns`` of the computing kernels. ``excess_ns`` is the rank's excess in a step.
     """
     typical = spent.filter(pl.col("rank") != rank).group_by("what").agg(pl.col("step_ns").median())
-    own = spent.filter(pl.col("rank") == rank)
-    more = own.join(typical, on="what", how="full", suffix="_typical", coalesce=True).select(
+    of_rank = spent.filter(pl.col("rank") == rank)
+    more = of_rank.join(typical, on="what", how="full", suffix="_typical", coalesce=True).select(
         "what", (pl.col("step_ns").fill_null(0) - pl.col("step_ns_typical").fill_null(0)).alias("d")
     )
-    found = more.sort("d", "what", descending=[True, False]).head(1)
-    if found.is_empty() or excess_ns <= 0 or found["d"].item() < STRAGGLER_CAUSE * excess_ns:
+    largest = more.sort("d", "what", descending=[True, False]).head(1)
+    if largest.is_empty() or excess_ns <= 0 or largest["d"].item() < STRAGGLER_CAUSE * excess_ns:
         return ""
-    what = found["what"].item()
+    what = largest["what"].item()
     if what != COMPUTE:
         return f"idle: {what}"
     others = (

@@ -176,10 +176,10 @@ def _run(
                         waiting.append(file)
                         broken = True
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for one in finished:
-                    file = running.pop(one)
+                for future in finished:
+                    file = running.pop(future)
                     try:
-                        one.result()
+                        future.result()
                     except engine.died:
                         alone.append(file)
                         broken = True
@@ -209,14 +209,14 @@ class _Process(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802
         script: dict[str, Any] = vars(sys.modules["__main__"])
-        known: dict[str, Any] = {one: script[one] for one in _OF_SCRIPT if one in script}
+        saved: dict[str, Any] = {name: script[name] for name in _OF_SCRIPT if name in script}
         script.update(dict.fromkeys(_OF_SCRIPT))
         try:
             return SpawnProcess._Popen(process_obj)
         finally:
             for name in _OF_SCRIPT:
                 del script[name]
-            script.update(known)
+            script.update(saved)
 
 
 class _Context(SpawnContext):
@@ -271,8 +271,8 @@ def _written(each: Sequence[Any], target: Path) -> None:
     from traceana.job import rank_summary
 
     shutil.rmtree(target, ignore_errors=True)
-    for number, one in enumerate(each):
-        rank_summary.write(one, target / f"{number:06}")
+    for number, summary in enumerate(each):
+        rank_summary.write(summary, target / f"{number:06}")
 
 
 _WAIT_S: Final = 60
