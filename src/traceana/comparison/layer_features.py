@@ -114,6 +114,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     for row in rows:
         name, counted = _named(row["layer"], row["type"], prefix, suffix)
         flops = row["flops"]
+        extents, parameter = weight.get(row["layer"], ((), False))
         features.append(
             Layer(
                 label=row["layer"],
@@ -123,11 +124,11 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
                 number=counted,
                 takes=_per_image(row["input_shape"], batch),
                 gives=_per_image(row["output_shape"], batch),
-                weight=prod(weight[row["layer"]][0]) if row["layer"] in weight else None,
+                weight=prod(extents) if row["layer"] in weight else None,
                 flops=flops / steps / (batch or 1) if flops else None,
                 category=of_class.get(row["layer"]),
                 backward=row["backward"] if trains else None,
-                kernel=_extents(*weight.get(row["layer"], ((), False))),
+                kernel=_by_size(extents) if extents and parameter else None,
                 memory_format=formats.get(row["layer"]),
                 holds=plain_name(row["layer"]) in modules,
             )
@@ -208,10 +209,6 @@ def _per_image(text: str | None, batch: int | None) -> str | None:
     if batch and first % batch == 0:
         first //= batch
     return _by_size([first, *shape[1:]])
-
-
-def _extents(weight: Sequence[int], parameter: bool) -> str | None:
-    return _by_size(weight) if weight and parameter else None
 
 
 def _by_size(shape: Sequence[int]) -> str:

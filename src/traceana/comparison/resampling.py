@@ -329,12 +329,9 @@ def _all_labellings(a: int, b: int) -> npt.NDArray[np.bool_]:
     chosen = np.zeros((comb(a + b, a), a + b), dtype=bool)
     for row, places in enumerate(combinations(range(a + b), a)):
         chosen[row, places] = True
-    return _read_only(chosen)
-
-
-def _read_only(cached: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    cached.flags.writeable = False
-    return cached
+    # Every caller gets the cached array.
+    chosen.flags.writeable = False
+    return chosen
 
 
 def _welch(chosen: Floats, pooled: Floats, a: int, b: int, floor: float) -> Floats:

@@ -224,7 +224,12 @@ def forced_pairs(
     if isinstance(given, Mapping):
         entries, where = [(x, y, 0) for x, y in given.items()], "pairs"
     else:
-        entries, where = _read(Path(given)), str(given)
+        path, where = Path(given), str(given)
+        try:
+            text = text_content(path, "file of layer pairs")
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(f"{path} is not text: write pairs as TOML or CSV") from error
+        entries = (_csv if path.suffix.lower() == ".csv" else _toml)(path, text)
     taken: set[int] = set()
     places = [{layer.label: at for at, layer in enumerate(run.layers)} for run in (a, b)]
     pairs: dict[int, int] = {}
@@ -242,14 +247,6 @@ def forced_pairs(
         pairs[place_a] = place_b
         taken.add(place_b)
     return pairs
-
-
-def _read(path: Path) -> list[_Entry]:
-    try:
-        text = text_content(path, "file of layer pairs")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is not text: write pairs as TOML or CSV") from error
-    return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
 
 
 def _csv(path: Path, text: str) -> list[_Entry]:

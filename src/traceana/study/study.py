@@ -139,17 +139,16 @@ def _read(paper: str) -> list[Exhibit]:
             hardware=whole.get("hardware"),
             versions=whole.get("versions"),
             findings=tuple(table.get("findings", ())),
-            rows=tuple(_row(row) for row in table.get("row", ())),
+            rows=tuple(
+                {
+                    _COLUMNS.get(key, key): _quantity(key, value) if key in _UNITS else value
+                    for key, value in row.items()
+                }
+                for row in table.get("row", ())
+            ),
         )
         for table in whole["exhibit"]
     ]
-
-
-def _row(printed: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        _COLUMNS.get(key, key): _quantity(key, value) if key in _UNITS else value
-        for key, value in printed.items()
-    }
 
 
 def _quantity(kind: str, printed: str) -> int:
