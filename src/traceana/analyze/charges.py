@@ -1,5 +1,5 @@
-"""What the selected work cost: FLOPs and bytes by unit and layer, in one table, and for each piece
-of work its unit, or the reason why it has no count.
+"""The costs of the selected work: FLOPs and bytes by unit and layer, and the unit of each activity,
+or the reason why it has no count.
 
 A unit is a counted operator, an instruction of a compiled program (XLA), or a direction of a layer
 that the layer manifest counts. Layers, operators, kernels, the roofline and the utilization of a
@@ -67,12 +67,12 @@ class Charges(msgspec.Struct, frozen=True):
     """The costs of the selected work, and their sources.
 
     ``frame`` has the columns of :data:`CHARGES`, a row per counted operator and part, per
-    instruction, layer and pass, and per part of a layer that the manifest counts. The layer is that
-    of the operator (``ops.layer``); the time of a kernel is in the row of the kernel's own layer
-    (``activities.layer``), which may be another, as by a name scope of its own. ``coverage``
-    has a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
-    ``reason`` why it has no count, null where it has one; ``unit``, null without an operator,
-    :data:`UNCOUNTED` without a count. ``notes`` name the source of the shapes.
+    instruction, layer and pass, and per part of a layer that the manifest counts. ``layer`` is the
+    operator's (``ops.layer``). The time of a kernel is in the row of the kernel's layer
+    (``activities.layer``), which a name scope may make another. ``coverage`` has a row for each of
+    ``work(trace)``: ``op``, the counted operator around it, else its own; ``reason`` why it has no
+    count, null where it has one; ``unit``, null without an operator, :data:`UNCOUNTED` without a
+    count. ``notes`` name the source of the shapes.
     """
 
     frame: pl.DataFrame
@@ -84,8 +84,8 @@ class Charges(msgspec.Struct, frozen=True):
 def charges(trace: Trace, model: Manifest | None) -> Charges:
     """Return the costs of the selected work of ``trace``.
 
-    Shapes are those of the trace's operators, for a compiled program (XLA) those of its
-    instructions. Layers without either, or with a part of them, have the shapes of ``model``.
+    Shapes are from the trace's operators, for a compiled program (XLA) from its instructions.
+    Layers that have no shapes there, or not all, have the shapes of ``model``.
     """
     # Few traces have instructions.
     from traceana.flops.hlo import instruction_flops
@@ -131,10 +131,10 @@ def _operators(trace: Trace) -> tuple[OperatorCosts, pl.Series]:
 def _of_operators(trace: Trace, operators: OperatorCosts) -> pl.DataFrame:
     """Return the charges of the operators that launched the selected work.
 
-    An operator counts if it, one inside it or one around it has selected work; one around it only
-    on a CPU, where an operator's time can include that of those inside. One without kernels, inside
-    an operator that launched kernels, did not compute. An operator without a layer is charged to
-    that of the nearest operator around it.
+    An operator counts if it has selected work, or an operator inside it. On a CPU an operator also
+    counts if one around it has selected work, whose time can include the operators inside. An
+    operator without kernels, inside an operator that launched kernels, did not compute. An operator
+    without a layer is charged to the layer of the nearest operator around it.
     """
     costs, tree, ops = operators.costs, operators.tree, trace.tables.ops
     has_work, has_cpu_work = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
@@ -279,7 +279,7 @@ def _with_units(
 def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
     """Return the charges with ``product``, and the precision of its kernels.
 
-    It is that of the kernels of the gradient where they are known, else of the whole unit.
+    The precision is from the kernels of the gradient where they are known, else of the whole unit.
     """
     columns = ["precision", "tensor_core"]
     gradient = pl.when(pl.col("kernel_direction").is_in(["dgrad", "wgrad"])).then(

@@ -191,7 +191,7 @@ def busy(trace: Trace) -> Result:
 def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
     """Return one row per device with work, with the columns :data:`DEVICES`.
 
-    ``found`` is :func:`traceana.timeline.idle.idle_time`, if already computed.
+    ``found`` is the result of :func:`traceana.timeline.idle.idle_time`, if already computed.
     """
     found = found or idle_time(trace)
     windows = found.windows

@@ -64,7 +64,7 @@ def executed_convolutions(trace: Trace) -> pl.DataFrame:
 def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
     """Return the FLOPs of each convolution of ``episodes``: columns of :data:`EXECUTED`.
 
-    The shapes are those of the operator that launched it, or of the nearest parent that has them.
+    The shapes are from the operator that launched it, or from the nearest parent that has them.
     Where the stride was not recorded and the algorithm supports only a stride of 1, it was 1.
     Formulas are evaluated once per distinct pair of call and algorithm.
     """

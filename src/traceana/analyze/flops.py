@@ -228,7 +228,7 @@ _ROW: Final = ["operator", "part", "kind", "formula"]
 def _timed(costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return ``op``, ``part``, ``reason``, ``duration`` of ``rows``, work without an instruction.
 
-    A part is that of the operator's only cost, or follows from the class of the kernel.
+    ``part`` is from the operator's cost if it has only one, else from the class of the kernel.
     """
     several = costs.group_by("op").agg(
         pl.len().alias("several"), pl.col("part").first().alias("only")
@@ -406,8 +406,8 @@ def _types(types: pl.Series) -> pl.Series:
 
 
 def _counted(charged: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the counts by unit and gradient; by unit alone where the kernels of one of its
-    gradients are not known."""
+    """Return the counts by unit and gradient, or by unit alone if a gradient has no kernels of its
+    own."""
     absent = charged.join(rows, on=_UNIT, how="anti", nulls_equal=True)["unit"]
     return (
         charged.with_columns((~pl.col("unit").is_in(absent.implode())).alias("exact"))

@@ -82,8 +82,8 @@ def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
     """Return the layers of the fused rows of ``frame``, a table by layer, with their part of it.
 
     Columns: ``row`` (the path of the fused row), ``layer``, ``type``, ``share`` (of the row, by the
-    elements of one call) and ``time_ns``, which add up to the row's. Left out are rows with a
-    product, whose time bytes do not tell, and with a layer whose shapes ``model`` does not have.
+    elements of one call) and ``time_ns``, which add up to the row's. Rows with a product are left
+    out: bytes do not imply its time. So are rows with a layer without shapes in ``model``.
     """
     layers = {} if model is None else {layer.path: layer for layer in model.layers}
     rows = []

@@ -98,8 +98,8 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     """Return one row per distinct kernel (operator in a trace of the CPU) and class.
 
     A name with launches of several classes, by their contexts, has a row for each. The columns are
-    :data:`COLUMNS`. Most time first; equal times by name. ``unclassified`` returns only those of
-    category ``other``; their shares stay those of the GPU time.
+    :data:`COLUMNS`. Most time first; equal times by name. ``unclassified`` returns only kernels of
+    category ``other``, with their shares of all GPU time.
 
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.

@@ -39,12 +39,12 @@ class Operands(NamedTuple):
 def operands(trace: Trace) -> dict[int, Operands]:
     """Return the operands of each row of ``layers``.
 
-    The input is that of the layer's first outermost forward operator, the weight that of its first
-    convolution, product, normalization or embedding. Operators whose first input is not a tensor of
-    at least one dimension, such as the batch counter of a normalization, do not count. A layer that
-    first computes its weight (``weight_norm``, ``spectral_norm``, a standardized weight) has the
-    operands of the convolution or product with that weight. In a compiled program the layer's first
-    convolution or product counts (:func:`_of_instructions`).
+    The input is from the layer's first outermost forward operator, the weight from its first
+    convolution, product, normalization or embedding. Operators without a tensor of at least one
+    dimension as first input, such as the batch counter of a normalization, do not count. A layer
+    that first computes its weight (``weight_norm``, ``spectral_norm``, a standardized weight) has
+    the operands of the convolution or product with that weight. In a compiled program the layer's
+    first convolution or product counts (:func:`_of_instructions`).
     """
     layers = trace.tables.layers["role"].cast(pl.String) == "layer"
     name = pl.col("name").cast(pl.String)

@@ -1,4 +1,4 @@
-"""Trees of layers: that of the table, with repeated blocks folded, and that of pictures."""
+"""Trees of layers: one for tables, with repeated blocks folded, and one for pictures."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _Node:
         self.alike: object = None
 
     def add_up(self) -> None:
-        """Sum up the subtree, and find what it has in common with those that it is folded with."""
+        """Sum up the subtree, and set ``alike``, which is equal in nodes that are folded."""
         for child in self.children.values():
             child.add_up()
         parts = [*self.own, *(child.sums for child in self.children.values())]
@@ -221,7 +221,7 @@ def work_tree(work: pl.DataFrame, also: str | None = None) -> pl.DataFrame:
     ``role``, ``position`` (the order of layers), ``direction``, ``category``, ``calls`` and
     ``time_ns``.
 
-    Columns: ``parent`` (row number, null for the root), ``label``, ``path``, ``category`` (that of
+    Columns: ``parent`` (row number, null for the root), ``label``, ``path``, ``category`` (with
     most of its time), ``calls``, ``time_ns`` (with its children). The children of a node add up to
     its time. With more than :data:`MOST_NODES` nodes, small ones are merged into one child of their
     parent, with their number in its label. Empty without work. The column ``also`` of ``work`` is

@@ -3,7 +3,7 @@
 A kernel computes what the manifest has between two convolutions or products if it reads the result
 of the first and feeds the second. Where no kernel does, as between the branches of a network, the
 shapes of the layers show which of them follow the first, and which the second needs. The operators
-in a kernel's name have to be those of the layers. What this leaves open is not decided.
+in a kernel's name have to match the layers. What this leaves open is not decided.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def layers_of_rows(
 
 
 class _Graph(msgspec.Struct, frozen=True):
-    """What runs behind what in a graph, in the order of the forward pass.
+    """The data flow of a graph, in the order of the forward pass.
 
     Nodes are calls, ``rows`` their layers of the trace. ``kernels`` are those that Inductor
     generated. ``weighted`` has the position of each weighted one in the manifest, None where it is
@@ -137,7 +137,7 @@ class _Graph(msgspec.Struct, frozen=True):
         return levels
 
     def able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
-        """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
+        """Return the ``nodes`` that may compute the layer, by the operators in their names."""
         if _operator_of(layer.type) is None:
             return {node for node in nodes if node in self.kernels}
         return {node for node in nodes if names_operator_of(self.names[node], layer)}

@@ -43,7 +43,7 @@ _ONE_OPERATOR: Final = frozenset(
 
 
 class _Operator(msgspec.Struct, frozen=True):
-    """An operator of the trace, or the one that a call of the manifest has.
+    """An operator of the trace, or the operator of a manifest's call.
 
     ``at`` is the row of the trace's layers, or the position among the calls. ``weight`` has the
     extents of the weight in their order of size: a linear layer may have its weight transposed.
@@ -95,7 +95,7 @@ def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
 
 
 def _positional(trace: Trace) -> list[_Operator]:
-    """Return the layers whose path is the name of their outermost operator and its number.
+    """Return the layers that are named by their outermost operator and its number.
 
     They are in their order of execution.
     """

@@ -67,9 +67,9 @@ _KEY: Final = ("name", *_INPUTS, OUTPUT, *_WANTED)
 class OperatorCosts(msgspec.Struct, frozen=True):
     """The costs of the operators of a trace, and the operators without a count.
 
-    ``counted`` are those with costs in ``tree``, their nesting. ``costs`` has the columns of
+    ``counted`` are the operators with costs; ``tree`` is the nesting. ``costs`` has the columns
     :data:`COSTS`, one row per operator and part; children of a counted operator have no rows.
-    ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
+    ``gaps`` has the columns :data:`GAPS`, one row per operator without a count.
     """
 
     tree: Tree
@@ -122,10 +122,10 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
 class _Repeats(NamedTuple):
     """The operators that are recorded again right inside their own record.
 
-    ``again`` are the inner records; ``source`` is for each operator the row whose inputs are the
-    operator's own, once: another one where they are recorded ``twice`` or more. ``shards`` are
-    inner records of smaller inputs: an operator of a ``DTensor`` is recorded with the shapes of the
-    whole tensors, and inside it with those of the shards, which are what runs.
+    ``again`` are the inner records. ``source`` is for each operator the row that has its inputs
+    once: the operator itself, or an outer record where the inputs are recorded ``twice`` or more.
+    ``shards`` are inner records of smaller inputs: an operator of a ``DTensor`` is recorded with
+    the shapes of the whole tensors, and inside it with the shapes of the shards, which run.
     """
 
     again: Flags
@@ -195,10 +195,10 @@ def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: _Repeats) 
     """Return which operators compute less than the operators inside them, under functorch.
 
     ``vmap`` records an operator with the shapes of one example, and inside it operators on the
-    whole batch. ``jvp`` records an operator around those of the value and of the tangent. The inner
-    operators are what runs. A product is compared by the FLOPs of products alone: a convolution
-    that adds its bias in a separate operator computes no more. Operators without FLOPs are compared
-    by bytes. Operators outside of functorch are not compared.
+    whole batch. ``jvp`` records an operator around the operators of the value and of the tangent.
+    The inner operators are what runs. A product is compared by the FLOPs of products alone: a
+    convolution that adds its bias in a separate operator computes no more. Operators without FLOPs
+    are compared by bytes. Operators outside of functorch are not compared.
     """
     computes_less, counts_less = np.zeros((2, len(has_cost)), dtype=np.bool_)
     again = repeats.again & has_cost
@@ -235,10 +235,10 @@ _CONVOLUTION_NODE: Final = r"Conv\w*Backward\d*$"
 
 
 def hints(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return what surrounds those of ``ops`` (row numbers in ``op``) whose scalar inputs are not
+    """Return what replaces the scalar inputs of ``ops`` (row numbers in ``op``) where they are not
     recorded: the :data:`OUTPUT` of a convolution, and the gradients that were :data:`_WANTED`.
 
-    The output's shape is that of the backward node of the same sequence number. Each thread has its
+    The output's shape is from the backward node of the same sequence number. Each thread has its
     own sequence numbers: a number of several nodes with different gradients is ambiguous and gives
     no hint. The library's operators inside a backward operator are the computed gradients.
     """
@@ -399,8 +399,8 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
     """Return ``costs`` (columns ``op``, ``part``, ``kind`` …) with the parts of backward operators.
 
     Kinds with formulas for the backward pass keep the part of the formula. An operator of the
-    autograd engine itself, without a node around it, adds up gradients. What a checkpoint's node
-    recomputes is of the forward pass.
+    autograd engine itself, without a node around it, adds up gradients. Work that a checkpoint's
+    node recomputes is forward work.
     """
     texts, op = Texts.of(ops["name"]), from_rows(costs["op"])
     around = to_rows(tree.nearest(texts.matching(_NODE), op))

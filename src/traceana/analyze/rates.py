@@ -202,7 +202,7 @@ def peaks_by(
 
     Where products of several precisions were counted, it is their FLOPs over the time that they
     take at the peak of each. Where the use of tensor cores is unknown, the higher of both peaks;
-    where the precision is unknown, that of float32 arithmetic.
+    where the precision is unknown, the peak of float32 arithmetic.
     """
     kinds = ["precision", "tensor_core"]
     product = pl.col("category").is_in(PRODUCTS)

@@ -87,11 +87,10 @@ def roofline(
 
     The FLOPs and bytes of a convolution, matrix product, attention or recurrent layer belong to the
     kernels of its operator, or instruction of a compiled program, that compute products (of a
-    gradient: to its kernels, where known); those of other operators to their other kernels. Of
-    several classes the one with most time has them. ``flops_per_s`` is over the time of only these
-    kernels. The columns are :data:`COLUMNS`. Most time first.
-    ``computed`` are the :func:`units` of ``trace``, if already computed; ``model`` is the layer
-    manifest.
+    gradient: to its kernels, where known); the FLOPs and bytes of other operators belong to their
+    other kernels. Of several classes the one with most time has them. ``flops_per_s`` is over the
+    time of only these kernels. The columns are :data:`COLUMNS`. Most time first. ``computed`` are
+    the :func:`units` of ``trace``, if already computed; ``model`` is the layer manifest.
     """
     if not any_work(trace):
         return nothing(COLUMNS, why_no_work(trace))
@@ -178,8 +177,8 @@ def _charged(costs: Charges) -> pl.DataFrame:
 def _rows(trace: Trace, costs: Charges) -> tuple[Ints, pl.DataFrame]:
     """Return the work summed by class, unit and gradient, and before it the row of each activity.
 
-    The unit is that of the counted operator around the work, else of the operator of the work,
-    which on a CPU may have counted children.
+    The unit is the counted operator around the work, else the operator of the work, which on a CPU
+    may have counted children.
     """
     labels = (*_CLASS, "kernel_direction", "precision", "tensor_core")
     activities = work(trace, *labels, "kind", "duration", "instruction")
@@ -252,9 +251,9 @@ def _chosen(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of ``charged`` that have kernels, with the class of these, and the kernels.
 
-    Of several classes the one with most time of the unit counts (of its gradient, if that is among
-    the ``keys``). The kernels have ``row``, class and ``duration``: for a product all kernels that
-    compute products, for others those of the class.
+    Of several classes, the one with most time of the unit counts, or of its gradient if that is
+    among the ``keys``. The kernels have ``row``, class and ``duration``: for a product all kernels
+    that compute products, for others the kernels of the class.
     """
     wanted = [*keys, "product", "computes"]
     category, product = pl.col("category"), pl.col("product")
@@ -326,11 +325,11 @@ def fp32_products(computed: Units) -> pl.DataFrame:
 
 
 def counted_work(trace: Trace) -> pl.DataFrame:
-    """Return for each of ``work(trace)`` the counts of what it computed, with others or alone.
+    """Return for each of ``work(trace)`` the counts that it has, alone or with others.
 
     Columns: ``category``, ``precision``, ``tensor_core``; ``flops`` and ``bytes`` of its unit, of
-    its gradient where known, for products those of products; ``unit_ns``, the summed durations of
-    the activities that have the same counts. Null where not counted.
+    its gradient where known, for products of the unit's products; ``unit_ns``, the summed durations
+    of the activities that have the same counts. Null where not counted.
     """
     costs = charges(trace, None)
     number, rows = _rows(trace, costs)
@@ -372,11 +371,11 @@ class Utilization(msgspec.Struct, frozen=True):
 
     ``mfu`` is the FLOPs of the model's convolutions, matrix products, attention and recurrent
     layers over what the devices can compute in the steps: step time times devices times
-    ``peak_flops_per_s`` (of the precision of the products; of several, their FLOPs over the time
-    that they take at the peak of each). Where the host runs ahead, the
-    busy time of the work that the steps launched replaces a shorter step time. ``hfu`` also counts
-    what the backward pass computes again (activation checkpoints). ``at_least``: some products have
-    no FLOP count. The fields are the columns :data:`UTILIZATION` of :meth:`result`.
+    ``peak_flops_per_s`` (for the precision of the products; for several, their FLOPs over their
+    time at the peak of each). Where the host runs ahead, the busy time of the work that the steps
+    launched replaces a shorter step time. ``hfu`` also counts what the backward pass computes again
+    (activation checkpoints). ``at_least``: some products have no FLOP count. The fields are the
+    columns :data:`UTILIZATION` of :meth:`result`.
     """
 
     mfu: float

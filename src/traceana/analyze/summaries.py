@@ -48,8 +48,8 @@ def counted(trace: Trace) -> pl.DataFrame:
 def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return ``calls``, ``time_ns`` and ``bytes`` of ``rows`` by ``keys``.
 
-    ``calls`` and ``bytes`` are null where a row has none, for a sum of some rows would look like
-    that of all.
+    ``calls`` and ``bytes`` are null where a row has none: a sum over some rows would look like the
+    sum over all.
     """
     return rows.group_by(keys).agg(*_SUMS)
 
@@ -57,7 +57,7 @@ def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return calls and times of each kernel, or operator.
 
-    The mean is the sum over the calls, rounded down; the median that of the only row of the name.
+    The mean is the sum over the calls, rounded down; the median is known for a name with one row.
     """
     rows = counted(trace).filter(pl.col("kind").is_in(["kernel", "op"]))
     calls, least, most = pl.col("calls"), pl.col("min_ns"), pl.col("max_ns")

@@ -265,8 +265,8 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
 
     The columns are those of :func:`columns_by`. Most time first; steps and sizes in their order.
 
-    A summary has ``count``, ``bytes`` where they are printed, and ``time_ns`` by direction; what
-    needs the times of single copies is null.
+    A summary has ``count``, ``bytes`` where they are printed, and ``time_ns`` by direction; figures
+    that need the times of single copies are null.
     """
     if trace.is_summary:
         return _printed(trace, by)
@@ -379,7 +379,7 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series:
 def _time_in_steps(trace: Trace, each: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return ``ran_ns`` by ``keys``: the time in the measured steps in which a copy ran.
 
-    By step, that of the row's own step.
+    By step, only the time in the row's own step.
     """
     windows, located = device_windows(trace), each.drop_nulls("device")
     if "step" in keys:

@@ -1,4 +1,4 @@
-"""What a recording lacks of the GPU: why, as far as the file tells, and what to record."""
+"""GPU work that a recording lacks: why, as far as the file tells, and what to record."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ older one records copies, and neither kernels nor the calls that launch them."""
 
 
 def unrecorded(trace: Trace) -> str | None:
-    """Return what of the GPU's work is not in ``trace``, why, and what to record instead.
+    """Return what GPU work is missing in ``trace``, why, and what to record instead.
 
     None where kernels are recorded, where the trace knows of no GPU, and for a printed summary. A
-    program that launched nothing while its launches were recorded ran on the CPU. Of a TPU nothing
-    is read.
+    program that launched nothing while its launches were recorded ran on the CPU. A TPU's work is
+    not read.
     """
     if trace.is_summary or trace.tables.counters.height:
         return None

@@ -208,11 +208,11 @@ def _idle(run: PairedRun) -> dict[str, RowTimes]:
 def _of_kernels(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     """Yield the kernels of only one run, by class; without paired layers also changes of calls.
 
-    Paired layers have the change of an algorithm. With them a class is the category, and the time
-    that of all its kernels, for work moves between kernels of one run and those of both. Without
-    them the class is also the part of it, and the time that of the kernels of one run; then the
-    classes of kernels that both runs have are compared by their number of calls. Runs without a
-    common kernel name (two vendors or frameworks) are not compared by names.
+    Paired layers have the change of an algorithm. With them a class is the category, and its time
+    is the time of all its kernels: work moves between kernels of one run and kernels of both.
+    Without them a class is category and part, and its time is the time of the kernels in one run
+    only. Then the classes of kernels that both runs have are compared by their number of calls.
+    Runs without a common kernel name (two vendors or frameworks) are not compared by names.
     """
     both = pl.col("a").is_not_null() & pl.col("b").is_not_null()
     paired = not pairs.filter(pl.col("role") == "layer", both).is_empty()
@@ -360,7 +360,8 @@ def _inside_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[
 def _switched(
     a: PairedRun, b: PairedRun, chosen: pl.Expr, key: str, value: str
 ) -> Iterator[tuple[list[int], str, str, str]]:
-    """Yield the pairs whose ``value`` with most of the chosen time by ``key`` changed.
+    """Yield the pairs whose ``value`` changed. It is the value with most of the chosen time, by
+    ``key``.
 
     They come with the key, and the value in the baseline and the candidate.
     """
@@ -431,14 +432,13 @@ def change_table(
 ) -> pl.DataFrame:
     """Return one row per change. The columns are :data:`CHANGES`.
 
-    ``figures`` are those of :func:`traceana.comparison.verdicts.verdict_tables` for
+    ``figures`` are from :func:`traceana.comparison.verdicts.verdict_tables` for
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
     mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
     times do not add up. Idle time, communication and as many copies as before are left out unless
-    their time changed.
-    ``least`` is True for effects below the minimum relative change of the step; those come last.
-    Where the runs do not hold the ``same`` work, changes of amounts are left out, and no time is
-    compared.
+    their time changed. ``least`` is True for effects below the minimum relative change of the step,
+    which come last. Where the runs do not hold the ``same`` work, changes of amounts are left out,
+    and no time is compared.
     """
     attributes = ("kind", *names_of(_NAMED[1:]))
     named = pl.DataFrame(

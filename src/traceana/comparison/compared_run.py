@@ -137,7 +137,7 @@ class RunSteps(msgspec.Struct, frozen=True):
     timed: bool = True
 
     def untimed(self) -> RunSteps:
-        """Return the steps as those of a summary: their windows are their summed work."""
+        """Return the steps as a summary has them: their windows are their summed work."""
         work = pl.col("work_ns")
         windows = (work.alias(name) for name in ("wall_ns", "available_ns", "busy_ns"))
         return replace(self, frame=self.frame.with_columns(windows), timed=False)
@@ -169,7 +169,7 @@ def loaded(
 ) -> tuple[Run, ...]:
     """Return the runs of a comparison, labelled.
 
-    The parameters, and the errors raised, are those of :func:`traceana.compare`.
+    The parameters, and the errors raised, are as in :func:`traceana.compare`.
     """
     names: Sequence[str] = ()
     if isinstance(runs, Mapping):
@@ -271,8 +271,8 @@ def same_work(runs: Sequence[Run]) -> bool:
     """Return whether the recordings hold the same work, as one iteration of a program each.
 
     They do if the kernels that they have in common, by name, else by category, have as many calls
-    in each for :data:`_ALIKE` of their time. Where a recording has more iterations, those of all
-    iterations have more calls.
+    in each for :data:`_ALIKE` of their time. The kernels of a recording with more iterations have
+    more calls.
     """
     for key in ("name", "category"):
         of_runs = [
@@ -311,8 +311,8 @@ def step_flops(
 ) -> dict[str, float]:
     """Return by layer the FLOPs of all its passes, mean over the measured steps of ``trace``.
 
-    Layers without shapes in the trace and in ``model``, and those with uncounted work, are left
-    out. With ``whole``, and without steps, the FLOPs are those of the whole recording.
+    Layers without shapes in the trace and in ``model``, and layers with uncounted work, are left
+    out. With ``whole``, and without steps, the FLOPs are of the whole recording.
     """
     numbers = measured_steps(trace).numbers
     part = select(trace, steps=numbers) if numbers and not whole else trace
@@ -347,7 +347,7 @@ _CLASS: Final = (
 )
 
 _FUNCTION: Final = "CompiledFunction"
-"""AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
+"""AOTAutograd's function of a compiled graph, or with ``Backward`` of its gradient."""
 _BEGINS: Final = (COMPILED_REGION, COMPILED_GRAPH)
 """The ranges of Dynamo and Inductor around compiled code."""
 KEYS: Final = {by: tuple(names_of(columns)) for by, columns in WORK.items()}
@@ -445,10 +445,10 @@ def compiled(trace: Trace) -> pl.Series:
 def keyed(cells: pl.DataFrame, by: WorkBy) -> pl.DataFrame:
     """Return ``cells`` (:func:`cells`) with the columns :data:`KEYS`.
 
-    ``algorithm`` and ``pass`` are those of convolutions. For GEMMs ``gemm`` is the tile and the
+    ``algorithm`` and ``pass`` are for convolutions only. For GEMMs ``gemm`` is the tile and the
     layout of the operands in the kernel's name (``128x64_nn``), and ``form`` is ``plain``,
     ``batched``, ``strided batched``, or ``plain or batched`` where name and launch are ambiguous.
-    For copies ``direction`` and ``host_memory`` are those of ``transfers``.
+    For copies ``direction`` and ``host_memory`` are as in ``transfers``.
     """
     if by == "algorithm":
         conv = pl.col("category") == "conv"

@@ -280,9 +280,9 @@ class Diff(msgspec.Struct, frozen=True):
 def compared(
     a: Sequence[Run], b: Sequence[Run], criteria: Criteria, pairs: Pairs | None = None
 ) -> Diff:
-    """Return the differences between the runs of baseline ``a`` and those of candidate ``b``.
+    """Return the differences between the runs of ``a``, the baseline, and of ``b``, the candidate.
 
-    The parameters, and the errors raised, are those of :func:`traceana.diff`.
+    The parameters, and the errors raised, are as in :func:`traceana.diff`.
     """
     (first_a, *more_a), (first_b, *more_b) = a, b
     if bool(more_a) != bool(more_b):
@@ -417,7 +417,7 @@ class _View(msgspec.Struct, frozen=True):
 
 
 def _view(a: PairedRun, b: PairedRun, by: DiffBy, pairs: pl.DataFrame) -> _View:
-    """Return all work by ``by``; ``pairs`` is that of :func:`layer_rows`."""
+    """Return all work by ``by``; ``pairs`` is from :func:`layer_rows`."""
     if by == "layer":
         named, places = pairs, [run.cells["pair"] for run in (a, b)]
     else:
@@ -454,9 +454,9 @@ def _view_table(
 ) -> pl.DataFrame:
     """Return the rows of ``view``, largest difference first; they add up to the step.
 
-    The columns are :data:`COLUMNS`, ``figures`` those of
+    The columns are :data:`COLUMNS`; ``figures`` are from
     :func:`traceana.comparison.verdicts.verdict_tables`. Two rows are :data:`IDLE` and
-    :data:`OVERLAP`, unless a run is a summary, whose idle time is unknown. ``delta_ns``, its bounds
+    :data:`OVERLAP`, unless a run is a summary: its idle time is unknown. ``delta_ns``, its bounds
     and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`, and everywhere if the
     runs do not hold the ``same`` work.
     """

@@ -1,4 +1,4 @@
-"""What changed between two distributed jobs: rank by rank, and as a whole."""
+"""The changes between two distributed jobs: rank by rank, and as a whole."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Evidence is record linkage after Fellegi and Sunter ("A Theory for Record Linkage", JASA 1969), in
 nats. A feature that agrees counts log(m / u), one that differs log((1 - m) / (1 - u)); m is the
-probability of agreement for matching layers, u that of agreement by chance. Features that are rare
-in both runs count most; unknown features do not count.
+probability of agreement for matching layers, u the probability of agreement by chance. Features
+that are rare in both runs count most; unknown features do not count.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ _AGREEMENT: Final = {
     "category": 0.8,
     "backward": 0.95,
 }
-"""The prior of m: how often a feature agrees in layers that are the same. Only of the first
-round: then it is estimated from the pairs, and this counts as :data:`_OBSERVATIONS` layers."""
+"""The prior of m: how often a feature agrees in layers that are the same, for the first round. Then
+m is estimated from the pairs, and the prior counts as :data:`_OBSERVATIONS` layers."""
 _LEAST_AGREEMENT: Final = 0.02
 _MOST_AGREEMENT: Final = 0.998
 _MOST_PATHS: Final = 0.98
@@ -81,7 +81,7 @@ class Pair(msgspec.Struct, frozen=True):
     """A match of layer ``a`` of one run with layer ``b`` of the other, both by index.
 
     ``confidence`` is the probability under the model of evidence. ``how`` is ``map`` for a forced
-    pair, ``order`` for one of the alignment, ``moved`` for layers out of order.
+    pair, ``order`` for a pair of the alignment, ``moved`` for layers out of order.
     """
 
     a: int
@@ -114,8 +114,8 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
     The layers keep their order: the alignment is the global optimum of evidence less gap costs.
     Then the agreement rate of each feature is estimated from the pairs, the layers are aligned
     again, and unmatched layers are assigned regardless of order where the evidence is strong.
-    Aligning ``b`` with ``a`` gives the same pairs. Of runs with thousands of layers each, those of
-    one path are paired first, and what lies between them is aligned piece by piece.
+    Aligning ``b`` with ``a`` gives the same pairs. In runs with thousands of layers each, layers of
+    one path are paired first, and the layers between them are aligned piece by piece.
     """
     forced = dict(forced or {})
     if _sort_key(b) < _sort_key(a):
@@ -191,7 +191,7 @@ def _in_pieces(
 
 
 def _by_path(run: RunLayers, chosen: list[int]) -> dict[str, int]:
-    """Return the layers of ``chosen`` whose path no other of them has, by path."""
+    """Return by path the layers of ``chosen`` that have their path alone."""
     paths = Counter(run.layers[i].path for i in chosen)
     return {path: i for i in chosen if (path := run.layers[i].path) and paths[path] == 1}
 
@@ -235,14 +235,14 @@ def _part(run: RunLayers, chosen: list[int]) -> RunLayers:
 
 
 class _Evidence(msgspec.Struct, frozen=True):
-    """What speaks for each pair, rows by columns."""
+    """The evidence for each pair, rows by columns."""
 
     odds: Matrix
     """Log odds, in nats."""
     of_one_layer: Truths
     """Whether features agree that distinguish layers of one type."""
     same_path: Truths
-    """Whether the paths are equal, where those of a pair are equal more often than not."""
+    """Whether the paths are equal; all False if paired layers mostly have different paths."""
 
 
 def _evidence(
@@ -270,8 +270,8 @@ def _evidence(
 
 
 def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ``kept`` without pairs where a layer has the path of one that it fits better, which is
-    not paired with a layer of its path."""
+    """Return ``kept`` without weak pairs of layers with different paths. In a weak pair one layer
+    fits better to a layer of its own path, which is not paired by that path."""
     named = evidence.same_path & (evidence.odds > 0)
     free = np.where(named, evidence.odds, -np.inf)
     rows, columns = ([pair[side] for pair in kept if named[pair]] for side in (0, 1))
@@ -288,7 +288,7 @@ def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tupl
 def _moved(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
     """Return pairs of unmatched layers: layers at another position.
 
-    Of layers with one path any evidence is enough, as when they were in order: a row of a compiled
+    For layers with one path any evidence is enough, as when they were in order: a row of a compiled
     graph has no shapes, and begins between others of its block as its kernels take their time.
     """
     odds = evidence.odds
@@ -345,8 +345,8 @@ class Feature(msgspec.Struct, frozen=True):
 def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     """Return the features of the layers of ``a`` and ``b``.
 
-    ``shift`` is the logarithm of the common factor of the FLOPs of ``b`` over those of ``a``;
-    without it FLOPs are unknown.
+    ``shift`` is the logarithm of the common ratio of FLOPs, ``b`` over ``a``; without it FLOPs are
+    unknown.
     """
 
     def feature(

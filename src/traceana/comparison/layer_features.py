@@ -1,4 +1,4 @@
-"""The features of a run's layers by which they are matched with those of another run."""
+"""The features by which the layers of two runs are matched."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Layer(msgspec.Struct, frozen=True):
 
     ``path`` is None for numbered names (``Conv2d_3``), which are in ``number``. Shapes are of one
     image, their axes sorted; ``weight`` is the number of elements of the weight, ``kernel`` its
-    sorted extents where it is a parameter; ``memory_format`` is that of the input; ``flops`` are
-    per step and image, of the forward pass: training and inference share it, and compilers merge
-    layers of the backward pass.
+    sorted extents where it is a parameter; ``memory_format`` is the input's; ``flops`` are per step
+    and image, of the forward pass: training and inference share it, and compilers merge layers of
+    the backward pass.
     """
 
     label: str
@@ -75,7 +75,7 @@ class RunLayers(msgspec.Struct, frozen=True):
 def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     """Return the layers of ``trace`` that have work, in the order of the model.
 
-    The order is that of ``model``, the trace's layer manifest, and of execution for other layers
+    The order is from ``model``, the trace's layer manifest; other layers are in order of execution
     (:func:`execution_order`).
     """
     trace = with_names_of(trace, model)
@@ -327,7 +327,7 @@ def weights(
 ) -> dict[int, tuple[tuple[int, ...], bool]]:
     """Return by row of ``layers`` the extents of its weight, and whether it is a parameter.
 
-    ``described`` are the layers of a manifest. Without one the weight is that of the operators
+    ``described`` are the layers of a manifest. Without one the weight is from the operators
     (``recorded``), where the second operand may be an activation.
     """
     weight_of = {

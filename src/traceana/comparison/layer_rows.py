@@ -1,10 +1,10 @@
 """The layers of several runs in common rows.
 
 The kernels between two products of a compiled graph compute several layers, and their row is named
-after all of these (``features.1+2``). Beside a run in which they are rows of their own, they are
-taken together there, and so are the layers inside a module that is one row of another run: all runs
-have the same rows, and no time is divided that was measured as one.
-Then the layers of each run are aligned with those of one of them.
+after all of these (``features.1+2``). Where another run has a row for each, these rows are joined.
+So are the layers inside a module that is one row of another run. All runs have the same rows, and
+no time is divided that was measured as one. Then the layers of each run are aligned with one of the
+runs.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def decided(
 
 
 def agreeing(low: Floats, high: Floats, p: Floats, level: float) -> tuple[Floats, Floats]:
-    """Return bounds in agreement with the p values: those above the level are extended to 0.
+    """Return bounds in agreement with the p values: intervals with a p above the level reach to 0.
 
     ``p`` is never below the bootstrap's own.
     """
@@ -80,9 +80,9 @@ def alpha(level: float) -> float:
 def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
     """Return the difference of the medians or means of two independent samples.
 
-    The interval is that of the bootstrap's percentiles; for means they are widened for small
-    samples, so that it is as wide as Student's (Hesterberg, "What Teachers Should Know About the
-    Bootstrap", Am. Stat. 2015, 3.3). Each sample is resampled with replacement, from a fixed seed.
+    The interval is from the bootstrap's percentiles. For means it is widened for small samples, to
+    be as wide as Student's (Hesterberg, "What Teachers Should Know About the Bootstrap", Am. Stat.
+    2015, 3.3). Each sample is resampled with replacement, from a fixed seed.
     """
     return _bootstrapped(a, b, of, level)[0]
 

@@ -1,7 +1,7 @@
 """The inputs of a comparison: runs by path, sweep or baseline name, their labels, forced pairs.
 
-A file of forced pairs that ends in ``.csv`` has two columns, the layer of a and that of b, with or
-without the header ``a,b``. Any other is TOML without tables: ``"features.0" = "conv1"``.
+A file of forced pairs that ends in ``.csv`` has two columns, the layer of a and the layer of b,
+with or without the header ``a,b``. Any other is TOML without tables: ``"features.0" = "conv1"``.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def opened(
 ) -> tuple[Trace, Manifest | None]:
     """Return the trace of a run and its layer manifest: ``model``, or the one beside its file.
 
-    Replays of CUDA graphs whose layers the run does not have get those of ``other``, the file of a
-    run that it is compared with. Raises the errors of :mod:`traceana.errors`.
+    Replays of CUDA graphs without layers get the layers of ``other``, the file of a run that it is
+    compared with. Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.opening import open_trace
 
@@ -66,7 +66,7 @@ def opened(
 def lacks_capture(trace: Trace, given: Given, other: Given) -> bool:
     """Return whether ``trace`` replays CUDA graphs without layers, and ``other`` may have them.
 
-    Both have to be files of recordings; ``given`` is that of ``trace``.
+    Both have to be files of recordings; ``given`` is the file of ``trace``.
     """
     from traceana.trace.bundle import is_bundle
 

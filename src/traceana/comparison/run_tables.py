@@ -48,10 +48,10 @@ class Table(msgspec.Struct, frozen=True):
 
     ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all
     runs) and the columns ``keys``, which identify the item; a run has rows only for its own items.
-    ``figures`` are the columns shown side by side, the most important first; ``time`` is
-    the basis of ``to_first``: each item's sum over that of the first run, null where that is 0.
-    ``runs`` are the labels in their order, ``columns`` the declarations of the columns of
-    ``frame``; shown are the keys that identify an item to a reader.
+    ``figures`` are the columns shown side by side, the most important first; ``time`` is the basis
+    of ``to_first``: each item's sum over the first run's, null where that is 0. ``runs`` are the
+    labels in their order, ``columns`` the declarations of the columns of ``frame``; shown are the
+    keys that identify an item to a reader.
     """
 
     frame: pl.DataFrame
@@ -87,7 +87,7 @@ class Table(msgspec.Struct, frozen=True):
         return wide.drop(ITEM)
 
     def pivoted(self) -> Columns:
-        """Return the columns of :meth:`pivot`; those of a run have it as their group."""
+        """Return the columns of :meth:`pivot`; the columns of a run have it as their group."""
         declared = by_name(self.columns)
         figures = (
             replace(

@@ -2,9 +2,9 @@
 
 A difference is faster or slower where its interval excludes 0, which is equivalent to a small p
 value (:mod:`traceana.comparison.resampling`), and it reaches the minimum relative change. Two runs
-are the *same* where the whole interval is within that minimum, of a row within that of the step:
-it is not significant and cannot matter. Everything else is *inconclusive* (Altman and Bland,
-"Absence of evidence is not evidence of absence", BMJ 1995).
+are the *same* where the whole interval is within that minimum, for a row within the minimum of the
+step: the difference is not significant and cannot matter. Everything else is *inconclusive* (Altman
+and Bland, "Absence of evidence is not evidence of absence", BMJ 1995).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def percentage(text: str) -> float:
 def gated(
     step: StatisticVerdict, limit: float, kernels: StatisticVerdict | None = None
 ) -> tuple[Gated, str]:
-    """Return whether the step time, or that of its ``kernels``, exceeds the baseline's.
+    """Return whether the step time, or the time of its ``kernels``, exceeds the baseline's.
 
     The gate fails where either is slower by more than the fraction ``limit`` of the baseline's
     step. The reason is empty where the gate passes.

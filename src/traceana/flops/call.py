@@ -44,10 +44,10 @@ class Refusal(msgspec.Struct, frozen=True):
 class Cost(msgspec.Struct, frozen=True):
     """The FLOPs and compulsory bytes of a call, or of a part of it.
 
-    ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
-    or an operand's shape is unknown. ``formula`` is the key of its derivation in
-    :data:`traceana.flops.registry.FORMULAS`. ``skipped`` counts those of ``flops`` that a mask
-    makes unnecessary, ``None`` where the mask is unknown.
+    ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size or
+    an operand's shape is unknown. ``formula`` is the key of its derivation in
+    :data:`traceana.flops.registry.FORMULAS`. ``skipped`` is the part of ``flops`` that a mask makes
+    unnecessary, ``None`` where the mask is unknown.
     """
 
     kind: str
@@ -191,7 +191,8 @@ class Call(msgspec.Struct, frozen=True):
         return bool(self.shapes[position])
 
     def shape(self, place: Place, *ranks: int) -> Shape:
-        """Return the extents of a tensor, of one of ``ranks`` dimensions if any are given."""
+        """Return the extents of a tensor. Its number of dimensions is in ``ranks``, if any are
+        given."""
         position = self.position(place)
         if not self.has(position):
             raise UncountableError(f"input {position}: no shape")
@@ -258,7 +259,8 @@ class Call(msgspec.Struct, frozen=True):
         return values
 
     def extents(self, place: Place, *ranks: int) -> Shape:
-        """Return extents that are given as integers, of one of ``ranks`` dimensions if any are."""
+        """Return extents that are given as integers. Their number is in ``ranks``, if any are
+        given."""
         position = self.position(place)
         values = self.integers(position)
         if any(value < 0 for value in values) or (ranks and len(values) not in ranks):
@@ -266,7 +268,8 @@ class Call(msgspec.Struct, frozen=True):
         return values
 
     def result(self, *ranks: int) -> Shape:
-        """Return the shape of the result, of one of ``ranks`` dimensions if any are given."""
+        """Return the shape of the result. Its number of dimensions is in ``ranks``, if any are
+        given."""
         if self.output is None:
             raise UncountableError("output shape not recorded")
         if ranks and len(self.output) not in ranks:

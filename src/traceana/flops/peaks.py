@@ -50,10 +50,10 @@ _REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
 class Peaks(msgspec.Struct, frozen=True):
     """The highest rates of a device, dense, a multiply-accumulate being two operations.
 
-    ``flops`` has operations per second by :data:`RATES`, without unknown ones.
-    ``bandwidth`` is that of its memory, in bytes per second. ``how`` is the kind of source: the
-    user's file, the vendor's figures, multiprocessors times clock times the architecture's rate, or
-    a measurement; ``source`` is the file, the document, the rates or the measurement.
+    ``flops`` has operations per second by :data:`RATES`, without unknown ones. ``bandwidth`` is the
+    bandwidth of its memory, in bytes per second. ``how`` is the kind of source: the user's file,
+    the vendor's figures, multiprocessors times clock times the architecture's rate, or a
+    measurement; ``source`` is the file, the document, the rates or the measurement.
     """
 
     name: str
@@ -107,8 +107,7 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     Peaks are from the user's file, else from the vendors' documents, by the name that drivers
     print; devices of that name with another number of multiprocessors (slices, partitions) do not
     match. Else they are computed from multiprocessors, clock and the rates of the compute
-    capability; the bandwidth is then that of the trace. Raises ``InvalidInputError`` on a bad
-    file.
+    capability; the bandwidth is then from the trace. Raises ``InvalidInputError`` on a bad file.
     """
     words = normalized(device.get("name"))
     multiprocessors = device.get("multiprocessors")
@@ -128,7 +127,7 @@ def normalized(name: str | None) -> str:
 
 
 def _known() -> tuple[_Device, ...]:
-    """Return the user's devices, then those of the vendors' documents."""
+    """Return the user's devices, then the devices of the vendors' documents."""
     file = config_folder() / "peaks.toml"
     return (*_configured(file), *devices()) if file.exists() else devices()
 
@@ -160,8 +159,8 @@ def _configured(file: Path) -> Iterator[_Device]:
 def devices() -> tuple[_Device, ...]:
     """Return the devices of ``devices.csv``, from the vendors' documents, in its order.
 
-    Peaks are dense, at the boost clock, in TFLOP/s (TOP/s for int8) and GB/s; what the source does
-    not give is left out. ``pattern`` is matched with the whole of a normalized name. NVIDIA's
+    Peaks are dense, at the boost clock, in TFLOP/s (TOP/s for int8) and GB/s; peaks that the source
+    does not give are left out. ``pattern`` is matched with the whole of a normalized name. NVIDIA's
     ``_tensor`` rates of 16 and 8 bits are with accumulation in float32, as frameworks ask for it;
     on GeForce boards accumulation in float16 is twice as fast. An MI250 or MI250X is two devices,
     and drivers show each: its peaks are a die's.

@@ -124,7 +124,8 @@ def operators_of(*names: str) -> tuple[str, ...]:
 def named(call: Call, row: Operator | None = None) -> Call:
     """Return ``call`` with the names of its operands, and no more inputs than the operator has.
 
-    ``row`` is that of the operator. TorchScript records its whole stack: the last inputs count.
+    ``row`` is the operator's row of the vocabulary. TorchScript records its whole stack: the last
+    inputs count.
     """
     row = row or operator_row(call.name)
     most = row.inputs or len(call.shapes)

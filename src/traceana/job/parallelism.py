@@ -1,5 +1,5 @@
-"""Process groups of a job: what they communicate, which parallelism they are of, the bubbles of a
-pipeline and the balance of experts."""
+"""Process groups of a job: their communication and parallelism, the bubbles of a pipeline and the
+balance of experts."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def groups(
     collectives: pl.DataFrame, matched: Matched, hosts: Mapping[int, str | None]
 ) -> pl.DataFrame:
     """Return one row per process group, and per size of groups that are not recorded, most time
-    first. ``hosts`` are those of the ranks. The columns are :data:`GROUPS`.
+    first. ``hosts`` are the hosts of the ranks. The columns are :data:`GROUPS`.
     """
     keys = ["group_name", "group_ranks", "group_size"]
     of_ranks = collectives.group_by(keys).agg(pl.col("rank").unique().alias("of_ranks"))
@@ -291,8 +291,9 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
     """Return how much each rank of the groups of kind EP gets from their all-to-alls.
 
     The columns are :data:`EXPERTS`. An all-to-all to the experts has the rank's own tokens as input
-    and those of its experts as output, the one back the other way round; the rank's own are taken
-    to be as many on all ranks. Groups that lack a rank or a size have no rows.
+    and the tokens of its experts as output; the all-to-all back has them the other way round. All
+    ranks are assumed to have as many tokens of their own. Groups that lack a rank or a size have no
+    rows.
     """
     keys = ["group_name", "group_ranks"]
     described = collectives["description"].unique().to_list()

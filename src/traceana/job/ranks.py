@@ -1,7 +1,7 @@
 """``traceana ranks``: one row per rank of a distributed job, from summaries of the ranks.
 
-The tables of all ranks, from their summaries. Of many ranks processes put the summaries of some
-together, then what that gives, and so on until few are left: a tree, whose root is read here.
+The summaries of many ranks are joined in a tree: processes join the summaries of a few ranks, then
+the joined ones, until few are left. These are read here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ OK: Final = "ok"
 DAMAGED: Final = "damaged"
 NOT_READ: Final = "not read"
 MISSING: Final = "missing"
-"""What ``status`` of a rank can be."""
+"""The values of a rank's ``status``."""
 _MOST_MISSING: Final = 100_000
 """Rows of missing ranks; a world size beyond is damaged."""
 
@@ -112,7 +112,7 @@ _FIGURES: Final = (
         title="exposed copies",
     ),
 )
-"""Those of :class:`~traceana.job.rank_summary.Facts`."""
+"""The columns from :class:`~traceana.job.rank_summary.Facts`."""
 _STEPS: Final = (
     Column("steps", COUNT, "number of measured steps", pl.len()),
     Column(
@@ -228,7 +228,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def count_text(self) -> str:
-        """What is known of the collectives, in words; empty without any."""
+        """The number of matched collectives, in words; empty without any."""
         if not self.collective_count:
             return ""
         return f"{self.matched:,} of {self.collective_count:,} matched across ranks"
@@ -256,9 +256,9 @@ def summarize(
 ) -> list[Kept]:
     """Return the summaries of ``files``, kept in ``folder``, by default in traceana's cache.
 
-    ``workers`` processes of this machine read them, or those of a Dask ``scheduler``. Raises
-    :class:`~traceana.errors.CannotWriteError`, ``MissingDependencyError``, and the
-    errors of wrong options.
+    ``workers`` processes of this machine read them, or the workers of a Dask ``scheduler``. Raises
+    :class:`~traceana.errors.CannotWriteError`, ``MissingDependencyError``, and the errors of wrong
+    options.
     """
     # A wrong option is an error of the command, not of each rank.
     rules_in_use(None if reading.rules is None else Path(reading.rules))

@@ -78,7 +78,8 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
 
 
 def _at(url: str) -> list[Remote]:
-    """Return the files at ``url``: of a folder those with the names of traces, of a pattern all."""
+    """Return the files at ``url``: a pattern's files, or a folder's files with the names of
+    traces."""
     from traceana.readers.inputs import is_name_of_trace
 
     store, key = _store(url)

@@ -96,7 +96,8 @@ class Processes(msgspec.Struct, frozen=True):
 def kept_or_read(
     files: Sequence[Source], reading: Reading, folder: Path, engine: Engine, done: Done
 ) -> list[Kept]:
-    """Return the summaries of ``files`` in their order; those in ``folder`` are not read again.
+    """Return the summaries of ``files`` in their order; files with one in ``folder`` are not read
+    again.
 
     A file that cannot be read has one summary with the reason, which the next run tries again.
     Raises ``OSError`` where ``folder`` cannot be written, and the errors of options that are wrong
@@ -200,7 +201,7 @@ def process_pool(workers: int) -> Executor:
 
 
 _OF_SCRIPT: Final = ("__file__", "__spec__")
-"""What of its main module makes a process run that again."""
+"""Attributes of the main module that make a new process run it again."""
 
 
 class _Process(SpawnProcess):
@@ -283,7 +284,7 @@ _AHEAD: Final = 2
 
 
 class Cluster:
-    """A Dask scheduler at ``address`` (``tcp://host:port``), or that of a scheduler file.
+    """A Dask scheduler at ``address``: ``tcp://host:port``, or a scheduler file.
 
     Workers need this version of traceana, the files of the ranks at the same paths or URLs, and the
     folder of the summaries. Dask starts a task again elsewhere when its worker dies, as often as

@@ -25,7 +25,7 @@ _GPU_OPTIONS: Final = ("cuda", "gpu", "rocm")
 WITHOUT: Final = "without profiler"
 WITH: Final = "with profiler"
 KERNELS: Final = "kernels"
-"""The time of a step is that of its kernels: a trace without a step time."""
+"""The step time is the time of the kernels: the trace has no step time."""
 
 TIMED: Final = frozenset({"network", "batch", "processes"})
 """The options with columns of their own in a table of whole steps."""
@@ -226,7 +226,7 @@ def _value(value: object) -> str:
 def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
     """Return lines with machines and software of ``runs``, and the timing method.
 
-    Without ``timed`` the times are those of the traces.
+    Without ``timed`` the times are from the traces.
     """
     named = any(run.device_name for run in runs)
     machines = _listed(run.device_name or (_UNNAMED if named else None) for run in runs)

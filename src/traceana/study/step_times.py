@@ -1,6 +1,6 @@
 """Studies of the step times of recorded runs: by batch size, by framework, by number of devices.
 
-The speedup by number of devices, and models of it, are those of Kim et al. 2017, Figure 10.
+The speedup by number of devices, and its models, are after Kim et al. 2017, Figure 10.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ FITTED_MODELS: Final = (
 def scaling_study(
     runs: Sequence[Recorded], communications: Sequence[Communication | None]
 ) -> Study:
-    """Return the speedup by number of devices; ``communications`` are those of ``runs``.
+    """Return the speedup by number of devices; ``communications`` has one for each of ``runs``.
 
     Runs of one series have the same network, framework, options, and batch (global or per device).
     The section ``models`` has the models of each series (:class:`Fit`).
@@ -323,7 +323,7 @@ def in_series(
     """Return one row per run and series (:data:`SCALING`), for runs with a batch.
 
     A run could be in a strong-scaling and a weak-scaling series. The series with more device counts
-    is used, with all of its runs; of equal ones the strong-scaling series.
+    is used, with all of its runs; of equally long ones the strong-scaling series.
     """
     rows: list[dict[str, object]] = []
     for run, name, exchanged in zip(runs, names, communications, strict=True):

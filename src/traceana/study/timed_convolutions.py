@@ -349,9 +349,9 @@ def measurements(study: AlgorithmStudy) -> pl.DataFrame:
     """Return one row per measurement, in the file's order, with the columns of ``MEASUREMENTS``.
 
     Times are in ns, ``position`` is the layer's from 0. ``direct_flops`` are the FLOPs of a direct
-    convolution, ``executed_flops`` those of this algorithm (``traceana.flops.executed``; null, with
-    ``flops_reason``, without a formula). ``direct_flops_per_s`` is ``direct_flops`` divided by the
-    median time, the effective rate of the layer.
+    convolution, ``executed_flops`` are the FLOPs of this algorithm (``traceana.flops.executed``;
+    null, with ``flops_reason``, without a formula). ``direct_flops_per_s`` is ``direct_flops``
+    divided by the median time, the effective rate of the layer.
     """
     layers = {layer.path: (number, layer) for number, layer in enumerate(study.layers)}
     rows: list[dict[str, Any]] = []
@@ -399,8 +399,9 @@ def measurements(study: AlgorithmStudy) -> pl.DataFrame:
 def by_layer(table: pl.DataFrame, batch: int) -> pl.DataFrame:
     """Return the fastest measurement of each layer, direction and algorithm at one batch size.
 
-    ``table`` is that of :func:`measurements`; rows are in the order of the layers. An algorithm
-    that did not run for a layer has a row with the reason. Figure 9 of Kim et al. (ISPASS 2017).
+    ``table`` is the result of :func:`measurements`; rows are in the order of the layers. An
+    algorithm that did not run for a layer has a row with the reason. Figure 9 of Kim et al. (ISPASS
+    2017).
     """
     return _fastest(table.filter(pl.col("batch") == batch), ("position", "direction", "algorithm"))
 

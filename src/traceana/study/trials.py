@@ -48,7 +48,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def series(self) -> str:
-        """What is the same in all batches and trials: ``layer 3``."""
+        """The fields that all batches and trials share: ``layer 3``."""
         values = [f"{name} {value}" for name, value in self.fields.items() if name not in _OF_RUN]
         return ", ".join(values) or self.fields.get("framework") or self.file.parent.name
 
@@ -61,7 +61,7 @@ class Trials(msgspec.Struct, frozen=True):
 
 
 def find_trials(paths: Sequence[Path], pattern: str) -> tuple[list[Trial], int]:
-    """Return the files of ``paths`` whose names contain ``pattern``, and how many others there are.
+    """Return the files of ``paths`` with ``pattern`` in their names, and the number of other files.
 
     ``l{layer}_bs{batch}_{trial}`` is found in ``GPUTrace_l3_bs100_7.csv``. ``batch`` and ``trial``
     are numbers, other fields any text without ``_``. Folders are searched with all below them.
