@@ -385,7 +385,7 @@ def _formats_by_kernels(run: PairedRun) -> pl.DataFrame:
     name, conv = pl.col("name").str.to_lowercase(), pl.col("category") == "conv"
     turned = (pl.col("category") == "layout") & (pl.col("function") == "nchw_to_nhwc")
     last, first = (
-        (conv & name.str.contains(layout, literal=True)).any() for layout in ("nhwc", "nchw")
+        (conv & name.str.contains(axes, literal=True)).any() for axes in ("nhwc", "nchw")
     )
     format_ = (
         pl.when(last & first)

@@ -379,9 +379,7 @@ def layer_table(runs: Sequence[Run]) -> Table:
         ]
     texts = dict.fromkeys((RUN, "layer", "type", "role", "path"), pl.String)
     items = pl.DataFrame(rows, schema={**texts, ITEM: pl.Int64, "confidence": pl.Float64})
-    rest = pl.col("step_ns") - pl.sum_horizontal(
-        f"step_{direction}" for direction in DIRECTIONS[:-1]
-    )
+    rest = pl.col("step_ns") - pl.sum_horizontal(f"step_{name}" for name in DIRECTIONS[:-1])
     frames = []
     for run in runs:
         named = items.filter(pl.col(RUN) == run.label).drop(RUN)
@@ -389,7 +387,7 @@ def layer_table(runs: Sequence[Run]) -> Table:
         timed = named.join(times, on=["path", "role"])
         frames.append(timed.with_columns(rest.alias("step_other_ns")))
     of = basis(runs)
-    shown = [direction if of.time == "time_ns" else f"step_{direction}" for direction in DIRECTIONS]
+    shown = [name if of.time == "time_ns" else f"step_{name}" for name in DIRECTIONS]
     shown = [column for column in shown if any(frame[column].sum() for frame in frames)]
     none = [f"{run.label}: no layers" for run in runs if not run.layers.layers]
     figures, columns = (*shown, of.time, "confidence"), run_columns.COLUMNS["layer"]
