@@ -46,7 +46,7 @@ CHANGES: dict[str, Change] = {
 
 
 def known(layer: Layer) -> object:
-    return layer.known, layer.takes, layer.gives, layer.weight, layer.flops
+    return layer.layer_type, layer.takes, layer.gives, layer.weight, layer.flops
 
 
 @cache
@@ -177,7 +177,7 @@ def test_a_layer_that_stands_in_its_place_does_not_take_its_pair() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("feature", [{"weight": 3}, {"known": type_of("Linear")}])
+@pytest.mark.parametrize("feature", [{"weight": 3}, {"layer_type": type_of("Linear")}])
 def test_an_equal_path_of_another_layer_elsewhere_pairs_nothing(feature: dict[str, Any]) -> None:
     products = [
         replace(one, path=f"block.{i}") for i, one in enumerate(network(2).layers) if one.weight
@@ -252,7 +252,7 @@ def test_thousands_of_layers_are_paired_by_their_paths_and_between_them() -> Non
     """Every tenth layer of one run is missing in the other; every tenth has another name there."""
     kinds = [type_of(name) for name in ("Conv2d", "BatchNorm2d", "ReLU", "Linear")]
     every = [
-        Layer(f"block.{i}", path=f"block.{i}", known=kinds[i % 4], weight=i) for i in range(6000)
+        Layer(f"block.{i}", path=f"block.{i}", layer_type=kinds[i % 4], weight=i) for i in range(6000)
     ]
     truth: dict[int, int] = {}
     after: list[Layer] = []
@@ -271,7 +271,7 @@ def test_thousands_of_layers_without_a_common_path_are_aligned_in_windows() -> N
     before, after = (
         RunLayers(
             tuple(
-                Layer(f"{run}.{i}", path=f"{run}.{i}", known=kinds[i % 4], weight=i)
+                Layer(f"{run}.{i}", path=f"{run}.{i}", layer_type=kinds[i % 4], weight=i)
                 for i in range(2500)
             )
         )

@@ -205,7 +205,7 @@ def test_branches_that_run_in_another_order_are_not_swapped(one: str, other: str
 
 def alike(run: Run, one: str, other: str) -> bool:
     a, b = (run.side.layers[run.names.index(name)] for name in (one, other))
-    return (a.known, a.takes, a.gives, a.weight) == (b.known, b.takes, b.gives, b.weight)
+    return (a.layer_type, a.takes, a.gives, a.weight) == (b.layer_type, b.takes, b.gives, b.weight)
 
 
 @pytest.fixture(scope="session")

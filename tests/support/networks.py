@@ -79,7 +79,7 @@ def renamed(side: RunLayers, seed: int, *, words: bool = False) -> Changed:
         )
         for one in side.layers
     ]
-    layers = [replace(one, known=type_of(one.type)) for one in layers]
+    layers = [replace(one, layer_type=type_of(one.type)) for one in layers]
     return Changed(RunLayers(tuple(layers), side.batch), {i: i for i in range(len(layers))})
 
 

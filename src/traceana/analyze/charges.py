@@ -1,5 +1,5 @@
-"""What the selected work cost: FLOPs and bytes by unit and layer, in one table, and for each piece
-of work its unit, or the reason why it has no count.
+"""The costs of the selected work: FLOPs and bytes by unit and layer, and the unit of each activity,
+or the reason why it has no count.
 
 A unit is a counted operator, an instruction of a compiled program (XLA), or a direction of a layer
 that the layer manifest counts. Layers, operators, kernels, the roofline and the utilization of a
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    # Row of `ops`, behind them of `instructions`, behind these two for each row of `layers`.
-    "unit": pl.Int64,
+    "unit": pl.Int64,  # an operator, an instruction or a pass of a layer: `_unit_of_layer`
     "op": pl.UInt32,  # row of `ops`; null for others
     "instruction": ROW,  # row of `instructions`; null for others
     "layer": ROW,  # row of `layers`; null for work without a layer
@@ -68,12 +67,12 @@ class Charges(msgspec.Struct, frozen=True):
     """The costs of the selected work, and their sources.
 
     ``frame`` has the columns of :data:`CHARGES`, a row per counted operator and part, per
-    instruction, layer and pass, and per part of a layer that the manifest counts. The layer is that
-    of the operator (``ops.layer``); the time of a kernel is in the row of the kernel's own layer
-    (``activities.layer``), which may be another, as by a name scope of its own. ``coverage``
-    has a row for each of ``work(trace)``: ``op``, the counted operator around it, else its own;
-    ``reason`` why it has no count, null where it has one; ``unit``, null without an operator,
-    :data:`UNCOUNTED` without a count. ``notes`` name the source of the shapes.
+    instruction, layer and pass, and per part of a layer that the manifest counts. ``layer`` is the
+    operator's (``ops.layer``). The time of a kernel is in the row of the kernel's layer
+    (``activities.layer``), which a name scope may make another. ``coverage`` has a row for each of
+    ``work(trace)``: ``op``, the counted operator around it, else its own; ``reason`` why it has no
+    count, null where it has one; ``unit``, null without an operator, :data:`UNCOUNTED` without a
+    count. ``notes`` name the source of the shapes.
     """
 
     frame: pl.DataFrame
@@ -85,34 +84,36 @@ class Charges(msgspec.Struct, frozen=True):
 def charges(trace: Trace, model: Manifest | None) -> Charges:
     """Return the costs of the selected work of ``trace``.
 
-    Shapes are those of the trace's operators, for a compiled program (XLA) those of its
-    instructions. Layers without either, or with a part of them, have the shapes of ``model``.
+    Shapes are from the trace's operators, for a compiled program (XLA) from its instructions.
+    Layers that have no shapes there, or not all, have the shapes of ``model``.
     """
     # Few traces have instructions.
     from traceana.flops.hlo import instruction_flops
 
-    (known, reasons), holders = _operators(trace.whole), _holders(trace)
+    (operators, reasons), holders = _operators(trace.whole), _holders(trace)
     # The count of a loop and those of its body are of the same work.
     by_run = instruction_flops(trace.tables.instructions).filter(
         ~pl.col("instruction").is_in(holders.implode())
     )
-    covered = coverage(trace, known, reasons, of_instructions(trace, by_run, holders))
-    charged = [_of_operators(trace, known), _of_instructions(trace, by_run)]
+    covered = coverage(trace, operators, reasons, of_instructions(trace, by_run, holders))
+    charged = [_of_operators(trace, operators), _of_instructions(trace, by_run)]
     on_shapes: tuple[str, ...] = ()
     if model is not None:
         layer = work(trace, "layer")["layer"]
         partial = layer.filter(covered.select(incomplete(pl.col("reason"))).to_series())
-        counts = pl.concat(one.select("layer", "formula", "flops") for one in charged)
+        counts = pl.concat(rows.select("layer", "formula", "flops") for rows in charged)
         of_model, on_shapes, fused = model_charges(
             trace, model, counts, set(partial.drop_nulls().unique())
         )
         replaced = of_model["layer"].unique().implode()
-        charged = [one.filter(~pl.col("layer").is_in(replaced).fill_null(False)) for one in charged]
+        charged = [
+            rows.filter(~pl.col("layer").is_in(replaced).fill_null(False)) for rows in charged
+        ]
         covered = with_manifest(covered, layer.is_in(replaced), layer.is_in(sorted(fused)))
         unit = _unit_of_layer(trace, of_model["layer"], of_model["part"] != "forward")
         charged.append(of_model.with_columns(unit.alias("unit"), pl.lit(False).alias("partial")))
     frame = pl.concat(charged, how="diagonal")
-    frame, covered = _with_units(trace, known.tree, frame, covered)
+    frame, covered = _with_units(trace, operators.tree, frame, covered)
     frame = _with_precision(trace, frame, covered).select(
         pl.col(name).cast(dtype) for name, dtype in CHARGES.items()
     )
@@ -123,32 +124,32 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
 def _operators(trace: Trace) -> tuple[OperatorCosts, pl.Series]:
     """Return the costs of all operators of a trace, and the reasons without, whatever work is
     selected."""
-    known = operator_costs(trace.tables.ops, trace.meta.operator_rules)
-    return known, of_operators(known)
+    costs = operator_costs(trace.tables.ops, trace.meta.operator_rules)
+    return costs, of_operators(costs)
 
 
-def _of_operators(trace: Trace, known: OperatorCosts) -> pl.DataFrame:
+def _of_operators(trace: Trace, operators: OperatorCosts) -> pl.DataFrame:
     """Return the charges of the operators that launched the selected work.
 
-    An operator counts if it, one inside it or one around it has selected work; one around it only
-    on a CPU, where an operator's time can include that of those inside. One without kernels, inside
-    an operator that launched kernels, did not compute. An operator without a layer is charged to
-    that of the nearest operator around it.
+    An operator counts if it has selected work, or an operator inside it. On a CPU an operator also
+    counts if one around it has selected work, whose time can include the operators inside. An
+    operator without kernels, inside an operator that launched kernels, did not compute. An operator
+    without a layer is charged to the layer of the nearest operator around it.
     """
-    costs, tree, ops = known.costs, known.tree, trace.tables.ops
-    own, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
+    costs, tree, ops = operators.costs, operators.tree, trace.tables.ops
+    has_work, has_cpu_work = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
     activities = work(trace, "op", "kind", "episode", "role")
     launching = activities.drop_nulls("op")
-    own[launching["op"].to_numpy()] = True
-    around[launching.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
-    selected = own | tree.inside(around) | tree.holding(own)
+    has_work[launching["op"].to_numpy()] = True
+    has_cpu_work[launching.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
+    selected = has_work | tree.inside(has_cpu_work) | tree.holding(has_work)
     # What the algorithms of its convolutions execute, minus direct ones; null where one is unknown.
     of_episode = executed_convolutions(trace.whole)
     # Trials repeat the computation, which counts once.
     ran = activities.filter(pl.col("role").ne_missing(SEARCH))["episode"].drop_nulls().unique()
     saved = (
         of_episode.with_columns(
-            pl.Series("op", tree.nearest(known.counted, from_rows(of_episode["operator"]))),
+            pl.Series("op", tree.nearest(operators.counted, from_rows(of_episode["operator"]))),
             trace.tables.episodes["direction"]
             .replace_strict(PART_OF, default=None, return_dtype=PART)
             .alias("part"),
@@ -175,16 +176,16 @@ PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 """Parts by the direction of a convolution's kernels."""
 
 
-def _of_instructions(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
+def _of_instructions(trace: Trace, counts: pl.DataFrame) -> pl.DataFrame:
     """Return the charges of the instructions that the selected work ran.
 
-    ``known`` is the count of each instruction (:func:`traceana.flops.hlo.instruction_flops`). The
+    ``counts`` is the count of each instruction (:func:`traceana.flops.hlo.instruction_flops`). The
     elementwise part and the bytes of an instruction are not counted.
     """
     ran = work(trace, "instruction", "layer", "direction", "name_id", "duration")
     runs = (
         executions(ran.drop_nulls("instruction"))
-        .join(known, on="instruction", how="inner", maintain_order="left")
+        .join(counts, on="instruction", how="inner", maintain_order="left")
         .join(executed_by_instruction(trace), on="instruction", how="left", maintain_order="left")
     )
     opcode = trace.tables.instructions["opcode"].cast(pl.String).gather(runs["instruction"])
@@ -219,12 +220,17 @@ def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:
     )
 
 
+# A unit is one integer, in three ranges that follow each other: the rows of `ops`, the rows of
+# `instructions`, and for each row of `layers` its forward and its backward work.
+
+
 def unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
     """Return the unit of each of the rows ``instruction`` of a trace's instructions."""
     return instruction.cast(pl.Int64) + trace.tables.ops.height
 
 
 def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Series:
+    """Return the unit of each of the rows ``layer`` of a trace's layers, by pass."""
     first = trace.tables.ops.height + trace.tables.instructions.height
     return first + 2 * layer.cast(pl.Int64) + backward.fill_null(False).cast(pl.Int64)
 
@@ -234,41 +240,38 @@ def _with_units(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the charges and the coverage with ``unit``.
 
-    An operator's own work may be on an operator around it: its unit is then the nearest of these
-    that has work. On a CPU the operator of the work may have counted children.
+    ``frame`` has the units of instructions and layers. The unit of an operator is its row if it
+    covers work. Else its work is on an operator around it: the unit is the nearest one with work.
+    On a CPU the operator of the work may have counted children.
     """
     activities = work(trace, "op", "instruction", "layer", "direction")
-    at_work = np.zeros(len(tree.parent), dtype=np.bool_)
-    at_work[activities["op"].drop_nulls().to_numpy()] = True
-    op, unit = pl.col("op"), pl.col("unit")
-    around = tree.nearest(at_work, from_rows(frame["op"]))
-    by_model, by_instruction = covered["reason"].eq_missing(BY_MODEL), activities["instruction"]
-    worked = covered.filter(~by_model & by_instruction.is_null())["op"].unique().implode()
+    instruction, by_model = activities["instruction"], covered["reason"].eq_missing(BY_MODEL)
+    has_work = np.zeros(len(tree.parent), dtype=np.bool_)
+    has_work[activities["op"].drop_nulls().to_numpy()] = True
+    nearest = to_rows(tree.nearest(has_work, from_rows(frame["op"])))
+
+    covering = covered.filter(~by_model & instruction.is_null())["op"].unique().implode()
     partly = covered.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique().implode()
+    op, is_operator = pl.col("op"), pl.col("op").is_not_null()
+    row = pl.when(op.is_in(covering)).then(op).otherwise(pl.lit(nearest)).cast(pl.Int64)
+    frame = frame.with_columns(pl.when(is_operator).then(row).otherwise("unit").alias("unit"))
+    partial = pl.col("unit").is_in(partly).fill_null(False)
     frame = frame.with_columns(
-        pl.when(op.is_null())
-        .then(unit)
-        .when(op.is_in(worked))
-        .then(op.cast(pl.Int64))
-        .otherwise(pl.lit(to_rows(around).cast(pl.Int64)))
-        .alias("unit")
-    ).with_columns(
-        pl.when(op.is_null())
-        .then("partial")
-        .otherwise(unit.is_in(partly).fill_null(False))
-        .alias("partial")
+        pl.when(is_operator).then(partial).otherwise("partial").alias("partial")
     )
-    of_operator = np.full(trace.tables.ops.height + 1, UNCOUNTED, dtype=np.int64)
-    for units in (from_rows(frame["op"]), around):
-        of_operator[units] = units
-    own = from_rows(covered["op"])
+
+    is_unit = np.zeros(trace.tables.ops.height, dtype=np.bool_)
+    is_unit[pl.concat([frame["op"], nearest]).drop_nulls().to_numpy()] = True
+    counted = pl.Series(is_unit).gather(covered["op"])
     return frame, covered.with_columns(
         pl.when(by_model)
         .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
-        .when(by_instruction.is_not_null())
-        .then(unit_of_instruction(trace, by_instruction))
-        .when(pl.Series(own != NONE, dtype=pl.Boolean))
-        .then(pl.Series(of_operator[own]))
+        .when(instruction.is_not_null())
+        .then(unit_of_instruction(trace, instruction))
+        .when(counted)
+        .then(op.cast(pl.Int64))
+        .when(is_operator)
+        .then(UNCOUNTED)
         .alias("unit")
     )
 
@@ -276,7 +279,7 @@ def _with_units(
 def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
     """Return the charges with ``product``, and the precision of its kernels.
 
-    It is that of the kernels of the gradient where they are known, else of the whole unit.
+    The precision is from the kernels of the gradient where they are known, else of the whole unit.
     """
     columns = ["precision", "tensor_core"]
     gradient = pl.when(pl.col("kernel_direction").is_in(["dgrad", "wgrad"])).then(
@@ -306,14 +309,16 @@ def _with_precision(trace: Trace, frame: pl.DataFrame, covered: pl.DataFrame) ->
         )
 
     product = pl.col("instruction").is_not_null() | pl.col("formula").str.contains(PRODUCT)
-    known = pl.col("precision").is_not_null()
+    has_precision = pl.col("precision").is_not_null()
     return (
         frame.with_columns(product.alias("product"))
         .join(most("unit", "part"), on=["unit", "part"], how="left", maintain_order="left")
         .join(most("unit"), on="unit", how="left", maintain_order="left", suffix="_whole")
         .with_columns(
-            pl.when("product").then(pl.when(known).then(one).otherwise(f"{one}_whole")).alias(one)
-            for one in columns
+            pl.when("product")
+            .then(pl.when(has_precision).then(column).otherwise(f"{column}_whole"))
+            .alias(column)
+            for column in columns
         )
     )
 
@@ -331,13 +336,13 @@ def _holders(trace: Trace) -> pl.Series:
         [recorded.tables.ops["instruction"], recorded.tables.activities["instruction"]]
     )
     parents = trace.tables.instructions["parent"]
-    found = parents.clear()
+    holders = parents.clear()
     above = parents.gather(instructions.drop_nulls().unique()).drop_nulls().unique()
     while len(above):
-        found = pl.concat([found, above])
+        holders = pl.concat([holders, above])
         above = parents.gather(above).drop_nulls().unique()
-        above = above.filter(~above.is_in(found.implode()))
-    return found
+        above = above.filter(~above.is_in(holders.implode()))
+    return holders
 
 
 CAUSAL: Final = (

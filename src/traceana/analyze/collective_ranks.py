@@ -1,8 +1,8 @@
 """Collectives by rank: matched across ranks, how long each rank waited, and which was late.
 
 A collective ends on all ranks at about the same time, because none can end before the last one has
-arrived. So its shortest duration is that of the rank that arrived last, and the other ranks waited
-for as long as theirs is longer. Neither needs a common clock.
+arrived. So the rank that arrived last has the shortest duration. The other ranks waited for the
+rest of theirs. Neither needs a common clock.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ BY_ORDER: Final = "order"
 BY_PAIR: Final = "order between two ranks"
 _GROUP: Final = ("group_name", "group_ranks", "group_size")
 LINE: Final = ("group", "source", "destination")
-"""What clocks are compared in: a process group; of sends and receives, two ranks of it."""
+"""Columns of the ranks whose clocks are compared: a process group, or two ranks that send and
+receive."""
 _PLACE: Final = ("by", *LINE, "collective", "alike_bytes", "alike_step", "alike_sequence")
 AHEAD: Final = pl.col("end_ns") - pl.col("end_ns").median().over("occurrence")
 """How much later a collective ends by the rank's clock than by the median one."""
@@ -87,9 +88,9 @@ class Matched(msgspec.Struct, frozen=True):
     arrived than the rank before it; else 0).
 
     ``groups`` has one row per process group: ``group_name``, ``group_ranks``, ``group_size``,
-    ``group``, ``paired`` (collectives that all its ranks have) and ``together`` (those of them that
-    end at about one time on all). ``count`` is the number of collectives of all ranks, ``matched``
-    the number of those that were matched.
+    ``group``, ``paired`` (collectives that all its ranks have) and ``together`` (paired collectives
+    that end at about one time on all ranks). ``count`` is the number of collectives of all ranks,
+    ``matched`` how many were matched.
     """
 
     each: pl.DataFrame
@@ -131,18 +132,18 @@ def match(
     """Return the collectives that can be matched across the ranks ``read``.
 
     ``collectives`` has ``rank``, ``epoch_ns``, ``group_name``, ``group_ranks`` (JSON text) and
-    columns of :func:`collectives_of`, in order of time. A group is one of the same name and ranks
-    everywhere. Where its ranks are not recorded, all of them must have been read; collectives of
-    no recorded group are matched if they are of the whole ``world``, or of an unknown size where
-    the job has no ``smaller`` groups.
+    columns of :func:`collectives_of`, in order of time. A group has the same name and ranks
+    everywhere. Where its ranks are not recorded, all of them must have been read. Collectives
+    without a recorded group are matched if their size is ``world``, or unknown and the job has no
+    ``smaller`` groups.
 
     - By their sequence number in the group, where it is recorded.
-    - By their order: those of one name and message size in a step, if every rank of the group has
-      as many of them. Pairs that do not end at about one time, by clocks compared by all pairs of
-      the group, are left out. The sizes of an all-to-all may differ from rank to rank: it is
-      matched by its order alone.
-    - Sends and receives in the same way, by the order of those between two ranks: their sequence
-      numbers count the rank's sends and receives with all others.
+    - By their order among the collectives of one name and message size in a step, if every rank of
+      the group has as many. Pairs that do not end at about one time, by clocks compared by all
+      pairs of the group, are left out. The sizes of an all-to-all may differ from rank to rank: it
+      is matched by its order alone.
+    - Sends and receives by their order between two ranks. Their sequence numbers are not used:
+      these count the rank's sends and receives with all others.
     """
     # A float holds nanoseconds since the first epoch, not since 1970.
     epoch = (pl.col("epoch_ns") - pl.col("epoch_ns").min()).fill_null(0)
@@ -150,7 +151,7 @@ def match(
     groups = _groups(collectives, frozenset(read), world, smaller=smaller)
     numbered = is_pair.not_() & pl.any_horizontal(pl.col("group_name", "group_ranks").is_not_null())
     numbered &= pl.col("sequence").is_not_null()
-    own, other = pl.col("rank"), pl.col("peer").cast(pl.Int64)
+    rank, peer = pl.col("rank"), pl.col("peer").cast(pl.Int64)
     is_even = pl.col("collective").is_in(_UNEVEN).fill_null(value=False).not_()
     by_order = pl.col("by") != BY_SEQUENCE
     alike = (
@@ -160,8 +161,8 @@ def match(
             (epoch + pl.col("start_ns") + pl.col("time_ns")).alias("end_ns"),
             pl.when(is_pair).then(pl.lit(BY_PAIR)).when(numbered).then(pl.lit(BY_SEQUENCE))
             .otherwise(pl.lit(BY_ORDER)).alias("by"),
-            pl.when(is_pair).then(pl.when("sends").then(own).otherwise(other)).alias("source"),
-            pl.when(is_pair).then(pl.when("sends").then(other).otherwise(own)).alias("destination"),
+            pl.when(is_pair).then(pl.when("sends").then(rank).otherwise(peer)).alias("source"),
+            pl.when(is_pair).then(pl.when("sends").then(peer).otherwise(rank)).alias("destination"),
             pl.when(is_pair & (pl.col("expected") > 0)).then(2).otherwise("expected")
             .alias("expected"),
             pl.col("message_bytes").alias("size_bytes"),
@@ -193,7 +194,7 @@ def match(
         pl.len().cast(pl.Int64).alias("paired"), pl.col("together").sum().cast(pl.Int64)
     )
     shortest = pl.col("time_ns").min().over("occurrence")
-    found = (
+    matches = (
         paired.filter(pl.col("together") | ~by_order)
         .sort("occurrence", "rank")
         .with_columns((pl.col("time_ns") - shortest).alias("wait_ns"))
@@ -212,7 +213,7 @@ def match(
     groups = groups.join(counts, on="group", how="left", maintain_order="left").with_columns(
         pl.col("paired", "together").fill_null(0)
     )
-    return Matched(found, groups.drop("expected"), collectives.height, found.height)
+    return Matched(matches, groups.drop("expected"), collectives.height, matches.height)
 
 
 def _groups(
@@ -251,8 +252,8 @@ def _ending_together(paired: pl.DataFrame) -> pl.DataFrame:
     time.
 
     Others may be paired wrongly: some are not in the trace of a rank, or belong to several groups.
-    Clocks are compared by the ends of those with sequence numbers, else of those with equal sizes,
-    if there are any.
+    Clocks are compared by the ends of collectives with sequence numbers, else with sizes, else of
+    all.
     """
     numbered = pl.col("by") == BY_SEQUENCE
     sized = pl.col("message_bytes").is_not_null()
@@ -317,9 +318,9 @@ def by_rank(trace: Trace) -> Result:
     waits = matched.each.select("row", "occurrence", pl.col("wait_ns").alias("wait"))
     of_all = pl.when(_WAIT.is_not_null()).then(_WAIT.sum().over("occurrence")).alias("of_all")
     timed = each.with_row_index("row").join(waits, on="row", how="left", maintain_order="left")
-    found = aggregated(timed.with_columns(of_all), (*_KEYS, *_PARTNER), COLUMNS)
+    rows = aggregated(timed.with_columns(of_all), (*_KEYS, *_PARTNER), COLUMNS)
     time = pl.col("time_ns").sum().over(_KEYS)
-    frame = found.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)
+    frame = rows.sort(time, *_KEYS, *_PARTNER, descending=[True, *[False] * 4], nulls_last=True)
     frame = conformed(frame, COLUMNS)
     unmatched = int(frame.filter(pl.col("wait_ns").is_null())["count"].sum())
     notes = ["wait: duration less the shortest of the occurrence over the ranks, which is the last"]

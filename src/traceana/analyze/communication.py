@@ -102,7 +102,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     ).filter(pl.col("name").str.starts_with("nccl:"))
     is_kernel = pl.col("kind") == "kernel"
     of_backend = pl.col("name").str.contains(_OF_BACKEND).fill_null(value=False)
-    known = _sized(ops, "op")
+    sizes = _sized(ops, "op")
     annotated = ranges.select("range", _named(pl.col("name")).alias("annotated")).join(
         _sized(ranges, "range").select("range", pl.col("first_input").alias("annotated_bytes")),
         on="range",
@@ -111,8 +111,8 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     joined = (
         collectives.select("kind", "bytes", "op", "range", "part", "collective", "group_size")
         .join(ops.select("op", "name"), on="op", how="left", maintain_order="left")
-        .join(known.select("op", "all_inputs"), on="op", how="left", maintain_order="left")
-        .join(_launches(ops, known), on="op", how="left", maintain_order="left")
+        .join(sizes.select("op", "all_inputs"), on="op", how="left", maintain_order="left")
+        .join(_launches(ops, sizes), on="op", how="left", maintain_order="left")
         .join(annotated, on="range", how="left", maintain_order="left")
     )
     # The share of each kernel in the message of a launch with several kernels is not recorded.
@@ -148,12 +148,12 @@ def has_smaller_groups(trace: Trace) -> bool:
     return world is not None and bool(((size > 1) & (size < world)).any())
 
 
-def _launches(ops: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _launches(ops: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
     """Return by ``op`` the ``message`` (bytes), ``group`` and name (``launched``) of its launch.
 
     Each is from the operator, its only child, or its parent: the first of these that has it.
     """
-    launching = ops.filter(pl.col("name").str.contains(_LAUNCHES)).join(known, on="op", how="left")
+    launching = ops.filter(pl.col("name").str.contains(_LAUNCHES)).join(sizes, on="op", how="left")
     launching = launching.with_columns(_named(pl.col("name")).alias("launched")).rename(
         {"first_input": "message"}
     )
@@ -219,8 +219,8 @@ def _sizes(
         size = element_size(name) if isinstance(name, str) else None
         whole = isinstance(extent, list) and all(isinstance(length, int) for length in extent)
         tensors.append(None if size is None or not whole else prod(extent) * size)
-    known = [size for size in tensors if size is not None]
-    every = sum(known) if len(known) == len(tensors) else None
+    sizes = [size for size in tensors if size is not None]
+    every = sum(sizes) if len(sizes) == len(tensors) else None
     if not output_first:
         return every, tensors[0] if tensors else None, None
     output, given = (*tensors, None, None)[:2]
@@ -306,9 +306,9 @@ def communication(trace: Trace) -> Result:
     ``totals``: ``ranks``, the world size that the files record, else the number of ranks in the
     trace; the sums of ``collectives``, ``communication_ns`` and ``exposed_ns``.
     """
-    found = with_messages(trace).filter(pl.col("step").is_not_null())
+    collectives = with_messages(trace).filter(pl.col("step").is_not_null())
     size, reduces = pl.col("bytes"), pl.col("part").is_in(_REDUCTIONS)
-    sizes = found.group_by("step").agg(
+    sizes = collectives.group_by("step").agg(
         pl.len().cast(pl.Int64).alias("collectives"),
         _whole_sum(size, pl.col("carries")).alias("bytes"),
         _whole_sum(
@@ -347,7 +347,7 @@ def communication(trace: Trace) -> Result:
         notes.append(why_no_work(trace))
     elif frame.is_empty():
         notes.append("no steps: the trace has no step markers")
-    elif found.is_empty():
+    elif collectives.is_empty():
         notes.append("no communication: no collectives in any step")
     return Result(frame, totals, tuple(notes), STEPS)
 
@@ -357,8 +357,8 @@ def by_message(trace: Trace) -> Result:
 
     The columns are :data:`MESSAGES`.
     """
-    found = with_messages(trace).filter("carries")
-    each = found.with_columns(message_size().alias("message_bytes"))
+    collectives = with_messages(trace).filter("carries")
+    each = collectives.with_columns(message_size().alias("message_bytes"))
     compute = _computing(trace)
     frame = (
         with_share(aggregated(each, _KEYS, MESSAGES))
@@ -481,12 +481,12 @@ MESSAGES: Final = laid_out(
 def _in_windows(trace: Trace) -> pl.DataFrame:
     """Return ``communication_ns``, ``exposed_ns`` and ``devices`` of each ``step`` (row)."""
     windows = device_windows(trace)
-    found = _of_collectives(trace.whole)
+    collectives = _of_collectives(trace.whole)
     compute = _computing(trace)
-    both = compute.with_also(found)
+    both = compute.with_also(collectives)
     return (
         windows.with_columns(
-            Busy.of(found).within(windows).alias("communication_ns"),
+            Busy.of(collectives).within(windows).alias("communication_ns"),
             (both.within(windows) - compute.within(windows)).alias("exposed_ns"),
         )
         .group_by("step")
@@ -515,8 +515,8 @@ def with_messages(trace: Trace) -> pl.DataFrame:
     :func:`~traceana.analyze.communication.messages`, which replace ``bytes`` and
     ``collective``.
     """
-    found = _of_collectives(trace)
-    return found.with_columns(messages(found, trace))
+    collectives = _of_collectives(trace)
+    return collectives.with_columns(messages(collectives, trace))
 
 
 def _of_collectives(trace: Trace) -> pl.DataFrame:
@@ -527,5 +527,5 @@ def _of_collectives(trace: Trace) -> pl.DataFrame:
 
 def _whole_sum(sizes: pl.Expr, carries: pl.Expr) -> pl.Expr:
     """Return the sum of the sizes of rows with ``carries``; null where a size is unknown."""
-    known = (carries & sizes.is_null()).any().not_() & carries.any()
-    return pl.when(known).then(sizes.filter(carries).sum())
+    is_complete = (carries & sizes.is_null()).any().not_() & carries.any()
+    return pl.when(is_complete).then(sizes.filter(carries).sum())

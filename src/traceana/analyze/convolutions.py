@@ -133,7 +133,7 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
     )
     named = named.with_row_index("layer_row")
     start = pl.col("start").filter((pl.col("direction") == "fprop") & pl.col("role"))
-    found = (
+    rows = (
         _timed(trace)
         .join(episodes, on="episode")
         .join(named, on="layer_row", how="left")
@@ -143,9 +143,9 @@ def each_convolution(trace: Trace) -> pl.DataFrame:
             start.min().over("path").rank("dense").cast(pl.Int32).alias("position"),
         )
     )
-    operators = trace.tables.ops["name"].gather(found["op"]).cast(pl.String)
-    found = found.with_columns(operators.alias("operator"))
-    return found.with_columns(_unused(trace, found).alias("unused"))
+    operators = trace.tables.ops["name"].gather(rows["op"]).cast(pl.String)
+    rows = rows.with_columns(operators.alias("operator"))
+    return rows.with_columns(_unused(trace, rows).alias("unused"))
 
 
 def _unused(trace: Trace, each: pl.DataFrame) -> pl.Series:
@@ -184,7 +184,10 @@ def _after_trained(trace: Trace) -> list[int]:
     ran = ran.filter(is_layer.gather(ran["layer"]).fill_null(value=False))
     backward = ran.filter(pl.col("direction") == "backward")["layer"].unique()
     products = ran.filter(pl.col("category").is_in(PRODUCTS))["layer"]
-    weighted = {*(row for row, one in operands(trace.whole).items() if one.parameter), *products}
+    weighted = {
+        *(row for row, layer in operands(trace.whole).items() if layer.parameter),
+        *products,
+    }
     reads = ops.filter(pl.col("name").cast(pl.String).is_in(_READS))["layer"].drop_nulls().unique()
     trained = {*backward.filter(backward.is_in(weighted)), *reads}
     forward = ran.filter(pl.col("direction") == "forward")

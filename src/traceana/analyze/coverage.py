@@ -57,7 +57,7 @@ def incomplete(reason: pl.Expr) -> pl.Expr:
 
 
 def coverage(
-    trace: Trace, known: OperatorCosts, of_op: pl.Series, of_instruction: pl.Series
+    trace: Trace, operators: OperatorCosts, of_op: pl.Series, of_instruction: pl.Series
 ) -> pl.DataFrame:
     """Return ``op`` and ``reason`` of each row of ``work(trace)``, before any layer manifest.
 
@@ -65,8 +65,8 @@ def coverage(
     ``of_instruction`` are the reasons of operators and instructions.
     """
     rows = work(trace, "op", "call", "instruction", "device", "category")
-    own, instruction = from_rows(rows["op"]), pl.col("instruction")
-    around = known.tree.nearest(known.counted, own)
+    op, instruction = from_rows(rows["op"]), pl.col("instruction")
+    around = operators.tree.nearest(operators.counted, op)
     category = pl.col("category")
     moves = category.is_in(NO_ARITHMETIC)
     known_class = ~category.is_in([*PRODUCTS, "other"])
@@ -96,7 +96,7 @@ def coverage(
     # XLA: only products are counted.
     by_class = known_class & pl.col("op").is_not_null() & bool(trace.tables.instructions.height)
     return rows.select(
-        pl.Series("op", to_rows(np.where(around == NONE, own, around))),
+        pl.Series("op", to_rows(np.where(around == NONE, op, around))),
         pl.when(~without_count(reason))
         .then(reason)
         .when(moves)
@@ -117,19 +117,19 @@ def with_manifest(covered: pl.DataFrame, by_model: pl.Series, elsewhere: pl.Seri
     return covered.with_columns(reason.otherwise("reason").alias("reason"))
 
 
-def of_operators(known: OperatorCosts) -> pl.Series:
+def of_operators(operators: OperatorCosts) -> pl.Series:
     """Return why each operator has no count, null where it or one around it has one."""
-    tree, gaps, is_counted = known.tree, known.gaps, known.counted
+    tree, gaps, is_counted = operators.tree, operators.gaps, operators.counted
     computes, gap, whole = np.zeros((3, len(tree.parent)), dtype=np.bool_)
-    computes[known.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
+    computes[operators.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
     gap[gaps["op"].to_numpy()] = True
     whole[gaps.filter("whole")["op"].to_numpy()] = True
     every = np.arange(len(gap))
     refused = tree.nearest(whole, every)
     gap_of_op = np.full(len(gap), NONE, dtype=np.int64)
     gap_of_op[gaps["op"].to_numpy()] = np.arange(gaps.height)
-    own = take(gap_of_op, np.where(gap, every, refused))
-    reason = gaps["reason"].gather(to_rows(own))
+    gap_row = take(gap_of_op, np.where(gap, every, refused))
+    reason = gaps["reason"].gather(to_rows(gap_row))
     within, around, holding = (
         pl.Series(flags, dtype=pl.Boolean)
         for flags in (

@@ -191,7 +191,7 @@ def busy(trace: Trace) -> Result:
 def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
     """Return one row per device with work, with the columns :data:`DEVICES`.
 
-    ``found`` is :func:`traceana.timeline.idle.idle_time`, if already computed.
+    ``found`` is the result of :func:`traceana.timeline.idle.idle_time`, if already computed.
     """
     found = found or idle_time(trace)
     windows = found.windows
@@ -200,7 +200,10 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
     )
     inside = windows.select(
         *PER_DEVICE,
-        *(one.within(windows).alias(name) for name, one in _unions(trace, found).items()),
+        *(
+            intervals.within(windows).alias(name)
+            for name, intervals in _unions(trace, found).items()
+        ),
     )
     frame = (
         spans.join(inside.group_by(PER_DEVICE).agg(pl.all().sum()), on=PER_DEVICE, nulls_equal=True)
@@ -221,9 +224,9 @@ def step_parts(trace: Trace) -> pl.DataFrame:
     are ``kernels``, ``exposed collectives``, ``exposed copies`` (with memsets), ``work`` (of a CPU)
     and the causes of idle time.
     """
-    found = idle_time(trace)
+    idle = idle_time(trace)
     windows = device_windows(trace)
-    ns = {name: one.within(windows) for name, one in _unions(trace, found).items()}
+    ns = {name: intervals.within(windows) for name, intervals in _unions(trace, idle).items()}
     cpu = windows["device"] == CPU_DEVICE
     worked = {
         "work": ns["busy_ns"] * cpu.cast(pl.Int64),
@@ -236,9 +239,9 @@ def step_parts(trace: Trace) -> pl.DataFrame:
         each.with_columns(pl.lit(part).alias("part"), time.alias("time_ns"))
         for part, time in worked.items()
     ]
-    inside = within(found.gaps, windows)
+    inside = within(idle.gaps, windows)
     gaps = each[inside["window"]].with_columns(
-        found.gaps["cause"].gather(inside["gap"]).cast(pl.String).alias("part"), inside["time_ns"]
+        idle.gaps["cause"].gather(inside["gap"]).cast(pl.String).alias("part"), inside["time_ns"]
     )
     return (
         pl.concat([*parts, gaps.select(parts[0].columns)])
@@ -250,11 +253,11 @@ def step_parts(trace: Trace) -> pl.DataFrame:
 
 def _outside(trace: Trace) -> pl.DataFrame:
     """Return the time outside the capture by rank; none where steps are selected."""
-    found = outside(trace.whole)
-    return found.clear() if selects_steps(trace) else found
+    times = outside(trace.whole)
+    return times.clear() if selects_steps(trace) else times
 
 
-def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
+def _unions(trace: Trace, idle: IdleTime) -> dict[str, Busy]:
     """Return the unions of all work, of kernels, of copies, of collectives, and of combinations.
 
     ``with_copies``: kernels and copies; ``compute``: kernels except collectives.
@@ -272,10 +275,10 @@ def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
         "collective_ns": collective,
         "compute": kernel & ~collective,
     }
-    unions = {"busy_ns": found.busy()}
+    unions = {"busy_ns": idle.busy()}
     for name, rows in wanted.items():
         ran = {}
-        for device in found.work:
+        for device in idle.work:
             kept = rows[device.row]
             ran[device.device] = union(device.start[kept], device.end[kept])
         unions[name] = Busy(ran)

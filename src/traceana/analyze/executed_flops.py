@@ -64,7 +64,7 @@ def executed_convolutions(trace: Trace) -> pl.DataFrame:
 def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
     """Return the FLOPs of each convolution of ``episodes``: columns of :data:`EXECUTED`.
 
-    The shapes are those of the operator that launched it, or of the nearest parent that has them.
+    The shapes are from the operator that launched it, or from the nearest parent that has them.
     Where the stride was not recorded and the algorithm supports only a stride of 1, it was 1.
     Formulas are evaluated once per distinct pair of call and algorithm.
     """
@@ -85,8 +85,8 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
             convolutions.append((extents(call), call.size(0)))
         except UncountableError:
             convolutions.append(None)
-    known = pl.Series("known", [conv is not None for conv in convolutions], dtype=pl.Boolean)
-    calls = calls.join(distinct.filter(known), on=_CALL, nulls_equal=True).select("op", "call")
+    countable = pl.Series("known", [conv is not None for conv in convolutions], dtype=pl.Boolean)
+    calls = calls.join(distinct.filter(countable), on=_CALL, nulls_equal=True).select("op", "call")
     has_shapes = np.zeros(ops.height, dtype=np.bool_)
     has_shapes[calls["op"].to_numpy()] = True
     operator = Tree.of_table(ops).nearest(has_shapes, from_rows(episodes["op"]))
@@ -113,17 +113,17 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
 
 
 def _executed(
-    found: tuple[Convolution, int | None] | None, algorithm: str | None, direction: str | None
+    recorded: tuple[Convolution, int | None] | None, algorithm: str | None, direction: str | None
 ) -> tuple[object, ...]:
     """Return the columns of :data:`EXECUTED` of a convolution by an algorithm."""
-    if found is None:
+    if recorded is None:
         return *(None for _ in SHAPE), None, None, "no launching operator with shapes"
-    conv, size = found
+    conv, size = recorded
     shape = *(getattr(conv, column) for column in list(SHAPE)[:-1]), size
     flops = 2 * conv.macs
     if flops > LARGEST:
         return *shape, None, None, BEYOND
-    way = next((one for one in get_args(Direction) if one == direction), None)
+    way = next((name for name in get_args(Direction) if name == direction), None)
     if algorithm is None or way is None:
         return *shape, flops, None, "algorithm or direction unknown"
     if conv.stride is None and algorithm in _STRIDE_OF_ONE:

@@ -57,7 +57,7 @@ def facts(trace: Trace) -> dict[str, Any]:
     (kernels, kernel_ns, names), (operators, operator_ns, _) = (
         kinds.get(kind, none) for kind in ("kernel", "op")
     )
-    found = {
+    values = {
         "file": meta.source,
         "format": meta.format,
         "format_version": meta.format_version,
@@ -95,7 +95,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "ledger": trace.tables.ledger.to_dicts(),
         "properties": meta.properties,
     }
-    return {**found, **_printed(trace)} if trace.is_summary else found
+    return {**values, **_printed(trace)} if trace.is_summary else values
 
 
 def _counters(trace: Trace) -> dict[str, Any] | None:
@@ -168,24 +168,24 @@ def _ranks(trace: Trace) -> list[dict[str, Any]]:
         .group_by("rank")
         .agg(pl.len().alias("activities"), pl.col("duration").sum().alias("work_ns"))
     )
-    known = {rank: (count, time) for rank, count, time in counted.iter_rows()}
+    work_of_rank = {rank: (count, time) for rank, count, time in counted.iter_rows()}
     return [
         {
             "rank": int(rank),
             "file": file,
-            "activities": known.get(int(rank), (0, 0))[0],
-            "work_ns": known.get(int(rank), (0, 0))[1],
+            "activities": work_of_rank.get(int(rank), (0, 0))[0],
+            "work_ns": work_of_rank.get(int(rank), (0, 0))[1],
         }
         for rank, file in files.items()
     ]
 
 
-def as_table(known: Mapping[str, Any]) -> Result:
+def as_table(values: Mapping[str, Any]) -> Result:
     """Return a row for each fact, with the columns :data:`COLUMNS`; unknown facts are left out.
 
     Nested facts are rows such as ``devices.0.name``.
     """
-    rows = [(fact, str(value)) for fact, value in _flat(known) if value is not None]
+    rows = [(fact, str(value)) for fact, value in _flat(values) if value is not None]
     schema = schema_of(COLUMNS)
     return Result(pl.DataFrame(rows, schema=schema, orient="row"), columns=COLUMNS)
 

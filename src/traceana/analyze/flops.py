@@ -228,7 +228,7 @@ _ROW: Final = ["operator", "part", "kind", "formula"]
 def _timed(costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return ``op``, ``part``, ``reason``, ``duration`` of ``rows``, work without an instruction.
 
-    A part is that of the operator's only cost, or follows from the class of the kernel.
+    ``part`` is from the operator's cost if it has only one, else from the class of the kernel.
     """
     several = costs.group_by("op").agg(
         pl.len().alias("several"), pl.col("part").first().alias("only")
@@ -263,7 +263,7 @@ def _timed(costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 def _of_instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the time and calls of a compiled program's instructions, by opcode and target."""
     runs = executions(rows.filter(pl.col("instruction").is_not_null()), "reason")
-    known = charged.frame.select("instruction", "formula").drop_nulls("instruction").unique()
+    formula_of = charged.frame.select("instruction", "formula").drop_nulls("instruction").unique()
     instructions = trace.tables.instructions.select(
         pl.coalesce("target", pl.col("opcode").cast(pl.String)).alias("operator"),
         pl.lit(None, pl.String).alias("part"),
@@ -271,7 +271,7 @@ def _of_instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.D
     ).with_row_index("instruction")
     here = pl.col("reason").is_null() | (pl.col("reason") != BY_MODEL)
     return (
-        runs.join(known, on="instruction", how="left")
+        runs.join(formula_of, on="instruction", how="left")
         .join(instructions, on="instruction", how="left")
         .with_columns(pl.when(here).then("formula").alias("formula"))
         .group_by(*_ROW, "reason")
@@ -406,8 +406,8 @@ def _types(types: pl.Series) -> pl.Series:
 
 
 def _counted(charged: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the counts by unit and gradient; by unit alone where the kernels of one of its
-    gradients are not known."""
+    """Return the counts by unit and gradient, or by unit alone if a gradient has no kernels of its
+    own."""
     absent = charged.join(rows, on=_UNIT, how="anti", nulls_equal=True)["unit"]
     return (
         charged.with_columns((~pl.col("unit").is_in(absent.implode())).alias("exact"))
@@ -431,10 +431,10 @@ def _spent(rows: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
     exact = counted.group_by("unit").agg(
         pl.col("exact").first(), pl.col("gradient").sort().first().alias("first")
     )
-    own = counted.select(_UNIT).unique().with_columns(own=True)
+    gradients = counted.select(_UNIT).unique().with_columns(own=True)
     return (
         rows.join(exact, on="unit", how="inner")
-        .join(own, on=_UNIT, how="left", nulls_equal=True)
+        .join(gradients, on=_UNIT, how="left", nulls_equal=True)
         .select(
             "unit",
             pl.when(pl.col("exact") & pl.col("own"))

@@ -34,10 +34,10 @@ COLUMNS: Final = (
 )
 
 
-def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[str, ...]:
+def fused_parts(path: str, kind: str | None, layer_paths: Collection[str]) -> tuple[str, ...]:
     """Return the layers in the name ``path`` of a row of type ``kind``, by :func:`together`.
 
-    They are ``known`` paths; empty for another row.
+    Each is one of ``layer_paths``; empty for another row.
     """
     first, *others = path.split("+")
     if not others or not (kind or "").startswith(FUSED):
@@ -46,8 +46,8 @@ def fused_parts(path: str, kind: str | None, known: Collection[str]) -> tuple[st
     # The longest first: layers of one block, where the network has one of that name too.
     starts = (SEPARATOR.join(parts[:end]) for end in reversed(range(len(parts))))
     for start in starts:
-        paths = (first, *(SEPARATOR.join(filter(None, (start, one))) for one in others))
-        if all(one in known for one in paths):
+        paths = (first, *(SEPARATOR.join(filter(None, (start, name))) for name in others))
+        if all(part in layer_paths for part in paths):
             return paths
     return ()
 
@@ -74,25 +74,25 @@ def common_path(paths: Sequence[str]) -> str:
 
 def is_product(layer: Layer) -> bool:
     """Return whether the layer is a convolution, a linear or a recurrent layer."""
-    known = type_of(layer.type)
-    return known is not None and (known.kind in ("conv", "recurrent") or known.word == "linear")
+    type_ = type_of(layer.type)
+    return type_ is not None and (type_.kind in ("conv", "recurrent") or type_.word == "linear")
 
 
 def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
     """Return the layers of the fused rows of ``frame``, a table by layer, with their part of it.
 
     Columns: ``row`` (the path of the fused row), ``layer``, ``type``, ``share`` (of the row, by the
-    elements of one call) and ``time_ns``, which add up to the row's. Left out are rows with a
-    product, whose time bytes do not tell, and with a layer whose shapes ``model`` does not have.
+    elements of one call) and ``time_ns``, which add up to the row's. Rows with a product are left
+    out: bytes do not imply its time. So are rows with a layer without shapes in ``model``.
     """
     layers = {} if model is None else {layer.path: layer for layer in model.layers}
-    found = []
+    rows = []
     for path, kind, time in frame.select("layer", "type", "time_ns").iter_rows():
         parts = [layers[part] for part in fused_parts(path, kind, layers)]
         if any(map(is_product, parts)):
             continue
         moved = [_elements(part) for part in parts]
-        whole = sum(one for one in moved if one is not None)
+        whole = sum(count for count in moved if count is not None)
         if None in moved or not whole:
             continue
         before = until = 0
@@ -100,10 +100,10 @@ def divided(frame: pl.DataFrame, model: Manifest | None) -> pl.DataFrame:
             # Rounded from sum to sum, so that the parts add up.
             until += elements or 0
             begin, end = time * before // whole, time * until // whole
-            found.append((path, part.path, part.type, (until - before) / whole, end - begin))
+            rows.append((path, part.path, part.type, (until - before) / whole, end - begin))
             before = until
     schema = schema_of(COLUMNS)
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _elements(layer: Layer) -> int | None:

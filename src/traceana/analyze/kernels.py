@@ -98,8 +98,8 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     """Return one row per distinct kernel (operator in a trace of the CPU) and class.
 
     A name with launches of several classes, by their contexts, has a row for each. The columns are
-    :data:`COLUMNS`. Most time first; equal times by name. ``unclassified`` returns only those of
-    category ``other``; their shares stay those of the GPU time.
+    :data:`COLUMNS`. Most time first; equal times by name. ``unclassified`` returns only kernels of
+    category ``other``, with their shares of all GPU time.
 
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.
@@ -120,8 +120,8 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
         frame = frame.filter(pl.col("category") == "other")
         if frame.is_empty():
             notes = ("no unclassified kernels",)
-    known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
-    totals = sums(frame, "calls", *([] if alone else ["time_ns"]), *known)
+    measured = ["measured_flops", "dram_bytes"] if trace.tables.counters.height else []
+    totals = sums(frame, "calls", *([] if alone else ["time_ns"]), *measured)
     return Result(frame, totals, notes, COLUMNS)
 
 
@@ -232,9 +232,9 @@ def occupancy(trace: Trace) -> Result:
         )
         .with_columns(pl.col("name", "category", "part").cast(pl.String))
     )
-    known = pl.when(pl.col("blocks").is_not_null() & pl.col("multiprocessors").is_not_null())
+    both_known = pl.when(pl.col("blocks").is_not_null() & pl.col("multiprocessors").is_not_null())
     frame = frame.with_columns(
-        known.then(column).alias(column) for column in ("short_calls", "short_ns", "unused_ns")
+        both_known.then(column).alias(column) for column in ("short_calls", "short_ns", "unused_ns")
     )
     frame = with_share(frame).sort(
         ["unused_ns", "time_ns", "name", "part"],

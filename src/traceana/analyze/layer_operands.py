@@ -39,12 +39,12 @@ class Operands(NamedTuple):
 def operands(trace: Trace) -> dict[int, Operands]:
     """Return the operands of each row of ``layers``.
 
-    The input is that of the layer's first outermost forward operator, the weight that of its first
-    convolution, product, normalization or embedding. Operators whose first input is not a tensor of
-    at least one dimension, such as the batch counter of a normalization, do not count. A layer that
-    first computes its weight (``weight_norm``, ``spectral_norm``, a standardized weight) has the
-    operands of the convolution or product with that weight. In a compiled program the layer's first
-    convolution or product counts (:func:`_of_instructions`).
+    The input is from the layer's first outermost forward operator, the weight from its first
+    convolution, product, normalization or embedding. Operators without a tensor of at least one
+    dimension as first input, such as the batch counter of a normalization, do not count. A layer
+    that first computes its weight (``weight_norm``, ``spectral_norm``, a standardized weight) has
+    the operands of the convolution or product with that weight. In a compiled program the layer's
+    first convolution or product counts (:func:`_of_instructions`).
     """
     layers = trace.tables.layers["role"].cast(pl.String) == "layer"
     name = pl.col("name").cast(pl.String)
@@ -61,10 +61,10 @@ def operands(trace: Trace) -> dict[int, Operands]:
             name.str.contains(of_kinds("convolution", "linear")).alias("applies"),
         )
     )
-    found = _of_instructions(trace)
+    operands_of = _of_instructions(trace)
     for row, operator, text, strides in _first(named):
         shape = _shape(operator, text, 0)
-        found[row] = Operands(
+        operands_of[row] = Operands(
             shape, None, memory_format=_memory_format(shape, operator, text, strides)
         )
     for row, operator, text, _ in _first(named.filter("weighted")):
@@ -73,18 +73,18 @@ def operands(trace: Trace) -> dict[int, Operands]:
         parameter = operator_row(operator).kind not in ("batched_mm", "attention", "recurrent") or (
             weight and len(weight) == 2
         )
-        found[row] = found[row]._replace(weight=weight, parameter=bool(parameter))
+        operands_of[row] = operands_of[row]._replace(weight=weight, parameter=bool(parameter))
     for row, operator, text, strides in _first(named.filter("applies")):
         shape, weight, first = (
             *(_shape(operator, text, which) for which in (0, 1)),
-            found[row].input,
+            operands_of[row].input,
         )
         # Whether the layer's first operand is the weight that it computes.
-        known = weight is not None and first is not None and shape is not None
-        if known and prod(first or ()) == prod(weight or ()) != prod(shape or ()):
+        has_shapes = weight is not None and first is not None and shape is not None
+        if has_shapes and prod(first or ()) == prod(weight or ()) != prod(shape or ()):
             kind = _memory_format(shape, operator, text, strides)
-            found[row] = Operands(shape, weight, None, parameter=True, memory_format=kind)
-    return found
+            operands_of[row] = Operands(shape, weight, None, parameter=True, memory_format=kind)
+    return operands_of
 
 
 def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str, str | None]]:
@@ -162,7 +162,7 @@ def _of_instructions(trace: Trace) -> dict[int, Operands]:
     layer_of = dict(ran.filter(layers.gather(ran["layer"])).iter_rows())
     parents = trace.tables.instructions["parent"].to_list()
     chosen = trace.tables.instructions.with_row_index("row").filter(_PRODUCT.fill_null(False))
-    found: dict[int, Operands] = {}
+    operands_of: dict[int, Operands] = {}
     columns = ("scope", "target", "input_shapes", "output_shape", "output_type", "attributes")
     for row, scope, target, *texts in chosen.select(
         "row", *(pl.col(name).cast(pl.String) for name in columns)
@@ -174,7 +174,7 @@ def _of_instructions(trace: Trace) -> dict[int, Operands]:
             above = parents[at]
             at = above if above is not None and above < at else None
         layer = None if at is None else layer_of[at]
-        if layer is None or layer in found:
+        if layer is None or layer in operands_of:
             continue
         try:
             of = as_written(decoded_instruction(target or "", *texts))
@@ -183,12 +183,12 @@ def _of_instructions(trace: Trace) -> dict[int, Operands]:
         if (to := of.attributes.dimension_numbers) is not None:
             shape = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
             given = _arranged(of.output, to.output_batch, to.output_feature, to.output_spatial)
-            found[layer] = Operands(shape, of.right, given)
+            operands_of[layer] = Operands(shape, of.right, given)
         elif _OF_CONVOLUTION.search(scope or ""):
-            found[layer] = Operands(None, of.right, None)
+            operands_of[layer] = Operands(None, of.right, None)
         else:
-            found[layer] = Operands(of.left, of.right, of.output)
-    return found
+            operands_of[layer] = Operands(of.left, of.right, of.output)
+    return operands_of
 
 
 def _arranged(shape: Shape, batch: int, feature: int, spatial: list[int]) -> Shape | None:

@@ -1,4 +1,4 @@
-"""Trees of layers: that of the table, with repeated blocks folded, and that of pictures."""
+"""Trees of layers: one for tables, with repeated blocks folded, and one for pictures."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ class _Node:
         self.alike: object = None
 
     def add_up(self) -> None:
-        """Sum up the subtree, and find what it has in common with those that it is folded with."""
+        """Sum up the subtree, and set ``alike``, which is equal in nodes that are folded."""
         for child in self.children.values():
             child.add_up()
         parts = [*self.own, *(child.sums for child in self.children.values())]
         for name in _SUMS:
-            known = [part[name] for part in parts if part.get(name) is not None]
-            self.sums[name] = sum(known) if known else None
+            values = [part[name] for part in parts if part.get(name) is not None]
+            self.sums[name] = sum(values) if values else None
         numbered = _LAST_NUMBER.fullmatch(self.label)
         label = (numbered[1], numbered[3]) if numbered else self.label
         # The type of a range is the operator with most of its time, which may vary.
@@ -143,7 +143,9 @@ def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
         inside = sum(node.sums["time_ns"] or 0 for slot in slots for node in slot)
         types = {node.type for node in nodes}
         sums = {name: [node.sums[name] for node in nodes] for name in _SUMS}
-        known = {name: [one for one in values if one is not None] for name, values in sums.items()}
+        recorded = {
+            name: [value for value in values if value is not None] for name, values in sums.items()
+        }
         rows.append(
             {
                 "node": label,
@@ -153,7 +155,7 @@ def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
                 "type": types.pop() if len(types) == 1 else None,
                 "role": nodes[0].role if level else None,
                 "count": len(nodes),
-                **{name: sum(values) if values else None for name, values in known.items()},
+                **{name: sum(values) if values else None for name, values in recorded.items()},
                 "own_ns": sum(times) - inside,
                 "min_ns": min(times) if len(nodes) > 1 else None,
                 "max_ns": max(times) if len(nodes) > 1 else None,
@@ -175,17 +177,17 @@ def folded_tree(layers: pl.DataFrame, depth: int | None = None) -> pl.DataFrame:
 
 def _label(labels: list[str]) -> str:
     """Return one label of nodes whose labels differ in the last number: ``block{0..11}``."""
-    found = [_LAST_NUMBER.fullmatch(label) for label in dict.fromkeys(labels)]
-    if len(found) == 1:
+    matches = [_LAST_NUMBER.fullmatch(label) for label in dict.fromkeys(labels)]
+    if len(matches) == 1:
         return labels[0]
-    numbers = sorted({int(one[2]) for one in found if one})
+    numbers = sorted({int(numbered[2]) for numbered in matches if numbered})
     if numbers[-1] - numbers[0] == len(numbers) - 1:
         text = f"{numbers[0]}..{numbers[-1]}"
     elif len(numbers) <= _MOST_LISTED:
         text = ",".join(map(str, numbers))
     else:
         text = f"{numbers[0]},{numbers[1]},…,{numbers[-1]}"
-    (before, _, after) = found[0].groups() if found[0] else ("", "", "")
+    (before, _, after) = matches[0].groups() if matches[0] else ("", "", "")
     return f"{before}{{{text}}}{after}"
 
 
@@ -219,7 +221,7 @@ def work_tree(work: pl.DataFrame, also: str | None = None) -> pl.DataFrame:
     ``role``, ``position`` (the order of layers), ``direction``, ``category``, ``calls`` and
     ``time_ns``.
 
-    Columns: ``parent`` (row number, null for the root), ``label``, ``path``, ``category`` (that of
+    Columns: ``parent`` (row number, null for the root), ``label``, ``path``, ``category`` (with
     most of its time), ``calls``, ``time_ns`` (with its children). The children of a node add up to
     its time. With more than :data:`MOST_NODES` nodes, small ones are merged into one child of their
     parent, with their number in its label. Empty without work. The column ``also`` of ``work`` is
@@ -249,16 +251,16 @@ def work_tree(work: pl.DataFrame, also: str | None = None) -> pl.DataFrame:
         above = key[:-1]
         if key not in small:
             label, path_ = (key[-1], SEPARATOR.join(key)) if key else (ROOT, ROOT)
-            heaviest = min(of, key=lambda one: (-of[one], one))
+            heaviest = min(of, key=lambda kind: (-of[kind], kind))
             shown[key] = label, path_, heaviest, calls[key], of.total(), sums[key]
         elif above not in small:
             # Where the last of them is; what is below it is part of its time.
-            *_, known_calls, known_time, known = shown.pop(
+            *_, known_calls, known_time, known_sum = shown.pop(
                 (*above, _SMALLER), ("", "", "", 0, 0, 0)
             )
             smaller[above] += 1
             label = f"{smaller[above]} smaller"
-            counted = known_calls + calls[key], known_time + of.total(), known + sums[key]
+            counted = known_calls + calls[key], known_time + of.total(), known_sum + sums[key]
             shown[*above, _SMALLER] = label, SEPARATOR.join(above), "other", *counted
     number = {key: row for row, key in enumerate(shown)}
     rows = [(number[key[:-1]] if key else None, *row) for key, row in shown.items()]

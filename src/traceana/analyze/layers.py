@@ -205,8 +205,8 @@ def layers(
     )
     columns = columns_by(by, direction=direction, costs=costs)
     frame = conformed(frame, columns)
-    known = [column for column in ("measured_flops", "dram_bytes") if trace.tables.counters.height]
-    totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
+    measured = ["measured_flops", "dram_bytes"] if trace.tables.counters.height else []
+    totals = sums(frame, "calls", *times, "time_ns", *measured, *(("flops",) if costs else ()))
     return Result(frame, totals, (*_notes(trace, frame, work), *notes), columns)
 
 
@@ -223,14 +223,15 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
     """Return by ``layer_row`` its type and position in the manifest and its shapes, and notes.
 
     :data:`SHAPES` are JSON lists, batch first; the manifest's have the channels after the batch.
-    Without a manifest, and for a layer whose input has a different number of elements in it, they
-    are those of the layer's first operator (:func:`traceana.analyze.layer_operands.operands`),
-    which has no output in PyTorch.
+    Without a manifest, and for a layer whose input has a different number of elements there, the
+    shapes are from the layer's first operator (:func:`traceana.analyze.layer_operands.operands`).
+    It has no output in PyTorch.
     """
     partner = {} if model is None else paired(trace, model).layer_of
     seen = operands(trace)
     rows: dict[int, tuple[str | None, int | None, str | None, str | None]] = {
-        row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
+        row: (None, None, _json(operand.input), _json(operand.output))
+        for row, operand in seen.items()
     }
     other: list[str] = []
     # TensorFlow pads the input of a dilated convolution and rearranges it.
@@ -454,7 +455,8 @@ def layer_keys(layers: pl.DataFrame, by: LayersBy, depth: int | None) -> pl.Data
     """Return the :data:`_KEYS` of each row of ``layers`` (``layer_row``) in a table by layer.
 
     ``layer`` is the path, cut to ``depth`` parts if given, or the type. Rows without a layer have
-    their role, or the reason, in parentheses. ``position`` is that of the row's first layer.
+    their role, or the reason, in parentheses. ``position`` is the first position of the row's
+    layers.
     """
     path, kind = pl.col("path"), pl.col("type")
     is_layer = pl.col("role") == "layer"

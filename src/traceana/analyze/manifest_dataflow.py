@@ -3,7 +3,7 @@
 A kernel computes what the manifest has between two convolutions or products if it reads the result
 of the first and feeds the second. Where no kernel does, as between the branches of a network, the
 shapes of the layers show which of them follow the first, and which the second needs. The operators
-in a kernel's name have to be those of the layers. What this leaves open is not decided.
+in a kernel's name have to match the layers. What this leaves open is not decided.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def layers_of_rows(
         positions_of: dict[int, set[int]] = defaultdict(set)
         fed = set().union(*graph.reached(graph.weighted, graph.next))
         for both, inside in segments.items():
-            found, others = _computed(graph, fed, both, inside, calls)
+            nodes_of, others = _computed(graph, fed, both, inside, calls)
             left_open |= others
-            for position, nodes in found.items():
+            for position, nodes in nodes_of.items():
                 for node in nodes:
                     positions_of[node].add(position)
         for node in graph.kernels:
@@ -113,7 +113,7 @@ def layers_of_rows(
 
 
 class _Graph(msgspec.Struct, frozen=True):
-    """What runs behind what in a graph, in the order of the forward pass.
+    """The data flow of a graph, in the order of the forward pass.
 
     Nodes are calls, ``rows`` their layers of the trace. ``kernels`` are those that Inductor
     generated. ``weighted`` has the position of each weighted one in the manifest, None where it is
@@ -130,14 +130,14 @@ class _Graph(msgspec.Struct, frozen=True):
     def reached(self, nodes: Iterable[int], step: list[list[int]]) -> list[set[int]]:
         """Return the nodes reached without a weighted one between, by their distance."""
         levels: list[set[int]] = []
-        known, last = set(self.weighted), set(nodes)
-        while last := {other for one in last for other in step[one]} - known:
-            known |= last
+        visited, last = set(self.weighted), set(nodes)
+        while last := {other for node in last for other in step[node]} - visited:
+            visited |= last
             levels.append(last)
         return levels
 
     def able(self, layer: Layer, nodes: Collection[int]) -> set[int]:
-        """Return those of ``nodes`` that may compute the layer, by the operators in their names."""
+        """Return the ``nodes`` that may compute the layer, by the operators in their names."""
         if _operator_of(layer.type) is None:
             return {node for node in nodes if node in self.kernels}
         return {node for node in nodes if names_operator_of(self.names[node], layer)}
@@ -198,29 +198,31 @@ def _computed(
         # A change of a weight's layout has the operators of earlier kernels in its name.
         until = [level.intersection(fed) for level in until]
     either = set().union(*after, *until)
-    found: dict[int, set[int]] = {}
+    nodes_of: dict[int, set[int]] = {}
     if between := set().union(*after) & set().union(*until):
-        found = {position: graph.able(layer, between) for position, layer in inside.items()}
+        nodes_of = {position: graph.able(layer, between) for position, layer in inside.items()}
     # Else the other end may be in another graph.
     elif (first or before is None) and (second or behind is None):
         # A layer without a kernel, such as a dropout in evaluation, may be on either side.
-        inside = {position: one for position, one in inside.items() if graph.able(one, either)}
+        inside = {
+            position: layer for position, layer in inside.items() if graph.able(layer, either)
+        }
         joined = [_joined(calls, *pair) for pair in pairwise([before, *inside, behind])]
         ways = []
         for split in range(len(inside) + 1):
             # The layers follow the first weighted one up to here, the second needs the others.
             nearest = {
                 position: next(
-                    (own for level in levels if (own := graph.able(layer, level))), set()
+                    (nodes for level in levels if (nodes := graph.able(layer, level))), set()
                 )
                 for place, (position, layer) in enumerate(inside.items())
                 for levels in [after if place < split else until]
             }
             if all(joined[:split]) and all(joined[split + 1 :]) and all(nearest.values()):
                 ways.append(nearest)
-        found = ways[0] if len(ways) == 1 else {}
-    left = [layer for position, layer in inside.items() if not found.get(position)]
-    return found, {node for layer in left for node in graph.able(layer, either)}
+        nodes_of = ways[0] if len(ways) == 1 else {}
+    left = [layer for position, layer in inside.items() if not nodes_of.get(position)]
+    return nodes_of, {node for layer in left for node in graph.able(layer, either)}
 
 
 def _joined(calls: Sequence[Layer], first: int | None, second: int | None) -> bool:

@@ -163,8 +163,8 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
 class Evidence(msgspec.Struct, frozen=True):
     """The work of each row of ``layers``, and the number of elements of its weight.
 
-    ``multiplies`` are rows with a convolution or product; ``forward`` those with forward work, and
-    ``possible`` those with unclassified or fused work that may be a convolution or product.
+    ``multiplies`` are rows with a convolution or product; ``forward`` are rows with forward work,
+    ``possible`` rows with unclassified or fused work that may be a convolution or product.
     """
 
     multiplies: frozenset[int]
@@ -199,7 +199,7 @@ class Evidence(msgspec.Struct, frozen=True):
         )
 
     def against(self, scope: _Node, layer: Layer) -> bool:
-        """Return whether the work of ``scope`` cannot be that of ``layer``."""
+        """Return whether the work of ``scope`` contradicts ``layer``."""
         if scope.row is not None and self.against_weight(scope.row, layer):
             return True
         rows = {*scope.rows()}
@@ -209,9 +209,8 @@ class Evidence(msgspec.Struct, frozen=True):
         return kind_of(layer.type) in PRODUCT_LAYERS and other
 
     def against_weight(self, row: int, layer: Layer) -> bool:
-        """Return whether the weight of ``row`` is neither one of ``layer`` nor a shard of it.
-
-        A recurrent layer has two, and the row has the one that most of its products read.
+        """Return whether the weight of ``row`` is neither a weight of ``layer`` nor a shard of one.
+        A recurrent layer has two weights; the row has the one that most of its products read.
         """
         weight, elements = layer.parameters.get("weight"), self.weights.get(row)
         if weight is None or elements is None:
@@ -250,11 +249,10 @@ class _Node(msgspec.Struct, eq=False):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A scope that may be that of the model, if the scope of a layer is ``opened`` so often for a
-    call.
+    """A scope that may be the model's, if a call of a layer opens its scope ``opened`` times.
 
-    ``layers`` has the part of the manifest's paths of the scope and of each matched scope in it,
-    ``positions`` those of their layers; ``named`` is whether its own name is the model's.
+    ``layers`` maps the scope, and each matched scope in it, to a part of the manifest's paths.
+    ``positions`` are the positions of their layers. ``named``: the scope has the model's name.
     """
 
     scope: _Node

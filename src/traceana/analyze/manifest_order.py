@@ -43,7 +43,7 @@ _ONE_OPERATOR: Final = frozenset(
 
 
 class _Operator(msgspec.Struct, frozen=True):
-    """An operator of the trace, or the one that a call of the manifest has.
+    """An operator of the trace, or the operator of a manifest's call.
 
     ``at`` is the row of the trace's layers, or the position among the calls. ``weight`` has the
     extents of the weight in their order of size: a linear layer may have its weight transposed.
@@ -81,21 +81,21 @@ def paths_in_order(trace: Trace, model: Manifest) -> dict[int, str]:
         return paths
     # Generated kernels whose code is known.
     positions = {row: position for row, (position, _) in anchors.items()}
-    found = layers_of_rows(trace.tables.graph_calls, positions, calls, around)
-    known = {
-        operator.at: found[operator.at]
+    layers_of_row = layers_of_rows(trace.tables.graph_calls, positions, calls, around)
+    fused = {
+        operator.at: layers_of_row[operator.at]
         for operator in seen
-        if operator.family.startswith(FUSED) and operator.at in found
+        if operator.family.startswith(FUSED) and operator.at in layers_of_row
     }
     # Code that computes no layer may be that of the module around, or between the operators of one
     # layer, as of an attention.
     whole = around | {calls[position].path for position in positions.values()}
-    others = {row: path for row, path in paths.items() if row not in known or path in whole}
-    return others | {row: together(layers) for row, layers in known.items() if layers}
+    others = {row: path for row, path in paths.items() if row not in fused or path in whole}
+    return others | {row: together(layers) for row, layers in fused.items() if layers}
 
 
 def _positional(trace: Trace) -> list[_Operator]:
-    """Return the layers whose path is the name of their outermost operator and its number.
+    """Return the layers that are named by their outermost operator and its number.
 
     They are in their order of execution.
     """
@@ -131,12 +131,12 @@ def _positional(trace: Trace) -> list[_Operator]:
         .join(rows, on="layer", how="anti")
         .select("layer", "position", short=pl.lit(FUSED), weighted=pl.lit(False))
     )
-    known = operands(trace)
+    operands_of = operands(trace)
     operators = []
     for row, _, short_of, name, shapes, weighted in (
         pl.concat([rows, without], how="diagonal").sort("position").iter_rows()
     ):
-        weight = known[row].weight if row in known else None
+        weight = operands_of[row].weight if row in operands_of else None
         operator = _Operator(row, _family(short_of), _sorted(weight), weighted)
         # A kernel that Inductor generated from a template for a product with a weight.
         if name is not None and name.startswith(TEMPLATE):
@@ -185,11 +185,11 @@ def _anchors(seen: Sequence[_Operator], calls: Sequence[Layer], *, compiled: boo
                 [_pointwise(operator) for operator in wanted],
             )
         )
-    found = [
+    anchors = [
         _in_order(*way, calls, compiled=compiled) or _by_weight(*way, compiled=compiled)
         for way in ways
     ]
-    return max(found, key=len)
+    return max(anchors, key=len)
 
 
 def _pointwise(operator: _Operator) -> _Operator:
@@ -214,7 +214,7 @@ def _in_order(
     A layer without an operator type has as many operators as its weights have rows. Of types that
     a compiler fuses with others, such as normalizations, ``compiled`` programs have no operator.
     """
-    found: _Anchors = {}
+    anchors: _Anchors = {}
     families = {operator.family for operator in seen}
     at = 0
     for call in wanted:
@@ -227,23 +227,23 @@ def _in_order(
             weights = {seen[at].weight, call.weight} - {None}
             if len(weights) > 1 and call.family not in _RECURRENT:
                 return None
-            found[seen[at].at] = call.at, 0
+            anchors[seen[at].at] = call.at, 0
             at += 1
             continue
-        own = [shape for shape in layer.parameters.values() if len(shape) > 1]
-        rows = sum(shape[0] for shape in own)
-        while at < len(seen) and 0 < (used := _rows_of(own, seen[at].weight)) <= rows:
+        matrices = [shape for shape in layer.parameters.values() if len(shape) > 1]
+        rows = sum(shape[0] for shape in matrices)
+        while at < len(seen) and 0 < (used := _rows_of(matrices, seen[at].weight)) <= rows:
             rows -= used
-            found[seen[at].at] = call.at, 0
+            anchors[seen[at].at] = call.at, 0
             at += 1
-    return found if at == len(seen) else None
+    return anchors if at == len(seen) else None
 
 
-def _rows_of(own: Sequence[Shape], weight: Shape | None) -> int:
+def _rows_of(matrices: Sequence[Shape], weight: Shape | None) -> int:
     """Return the rows of a layer's weights that an operator uses, 0 for another layer's."""
     if weight is None:
         return 0
-    for shape in own:
+    for shape in matrices:
         if _sorted(shape) == weight:
             return shape[0]
         whole, rest = divmod(prod(weight), prod(shape))
@@ -267,23 +267,23 @@ def _by_weight(
             of_family[operator.family].append(operator)
     passes: dict[str, list[_Anchors]] = {}
     for family in mine.keys() & theirs.keys() & _ONE_OPERATOR:
-        own, calls = mine[family], theirs[family]
-        known = family not in _RECURRENT and all(operator.weight for operator in (*own, *calls))
+        ops, calls = mine[family], theirs[family]
+        weighted = family not in _RECURRENT and all(operator.weight for operator in (*ops, *calls))
         weights, those = (
-            [operator.weight if known else None for operator in some] for some in (own, calls)
+            [operator.weight if weighted else None for operator in some] for some in (ops, calls)
         )
         passes[family] = []
         at = 0
-        while at + len(calls) <= len(own) and (len(own) == len(calls) or (compiled and known)):
+        while at + len(calls) <= len(ops) and (len(ops) == len(calls) or (compiled and weighted)):
             pairs = in_turn(weights[at : at + len(calls)], those)
             if len(pairs) < len(calls):
                 at += 1
                 continue
             number = len(passes[family])
-            passes[family].append({own[at + i].at: (calls[j].at, number) for i, j in pairs})
+            passes[family].append({ops[at + i].at: (calls[j].at, number) for i, j in pairs})
             at += len(calls)
     # Types that do not agree in the number of graphs may be of other networks.
-    alike = len({len(found) for found in passes.values()}) == 1
+    alike = len({len(anchors) for anchors in passes.values()}) == 1
     return {
         row: anchor
         for family, anchors in passes.items()
@@ -375,10 +375,10 @@ def _by_number(seen: Sequence[_Operator], calls: Sequence[Layer]) -> dict[int, s
 def _family(kind: str) -> str:
     """Return the type of an operator or layer; one for all convolutions: ``aten::convolution`` is
     of any rank, and transposed or not."""
-    known = type_of(kind)
-    if known is None:
+    layer_type = type_of(kind)
+    if layer_type is None:
         return ""
-    return "conv" if known.kind == "conv" else known.word
+    return "conv" if layer_type.kind == "conv" else layer_type.word
 
 
 def _sorted(shape: Shape | None) -> tuple[int, ...] | None:

@@ -303,8 +303,8 @@ def _where(trace: Trace) -> str:
     by = profiler(trace)
     if trace.tables.activities.is_empty():
         clocks = " at locked clocks" if by == "Nsight Compute" else ""
-        known = by == "Nsight Compute" or counters["duration"].count()
-        durations = f"rates over its own durations{clocks}" if known else "no durations"
+        timed = by == "Nsight Compute" or counters["duration"].count()
+        durations = f"rates over its own durations{clocks}" if timed else "no durations"
         launches = counted(counters.height, "launch", "launches")
         return f"{by} without a timeline: {launches}, {durations}"
     joined = counters.height - counters["activity"].null_count()

@@ -298,13 +298,13 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
             & (pl.col("freed_event").is_null() | (pl.col("freed_event") > pl.col("peak")))
         )
     )
-    known = live.group_by(PER_DEVICE).agg(pl.col("bytes").sum().alias("known"))
+    live_bytes = live.group_by(PER_DEVICE).agg(pl.col("bytes").sum().alias("known"))
     addresses = events.group_by(PER_DEVICE).agg(
         pl.col("address").is_not_null().any().alias("addressed")
     )
     holder = pl.when("addressed").then(pl.lit(EARLIER)).otherwise(pl.lit(NO_ADDRESSES))
     earlier = (
-        peak_of.join(known, on=PER_DEVICE, how="left", nulls_equal=True)
+        peak_of.join(live_bytes, on=PER_DEVICE, how="left", nulls_equal=True)
         .join(addresses, on=PER_DEVICE, how="left", nulls_equal=True)
         .select(
             *PER_DEVICE,
@@ -442,11 +442,11 @@ def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
         .select("step_row", pl.col("number").alias("step"), "of_rank", "start", "until")
     )
     parts = []
-    for own in events.partition_by(PER_DEVICE, maintain_order=True):
-        rank = own.select(number).item(0, 0)
+    for rows in events.partition_by(PER_DEVICE, maintain_order=True):
+        rank = rows.select(number).item(0, 0)
         steps_of_rank = steps.filter(pl.col("of_rank") == rank).sort("start")
         during = (
-            in_steps(trace, own)
+            in_steps(trace, rows)
             .group_by("step_row")
             .agg(
                 pl.col("allocated").max().alias("most"),
@@ -454,14 +454,14 @@ def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
             )
         )
         at_start, at_end = (
-            _at(own["time"], own["allocated"], steps_of_rank[edge]) for edge in ("start", "until")
+            _at(rows["time"], rows["allocated"], steps_of_rank[edge]) for edge in ("start", "until")
         )
         parts.append(
             steps_of_rank.with_columns(at_start.alias("start_bytes"), at_end.alias("end_bytes"))
             .join(during, on="step_row", how="left", maintain_order="left")
             .select(
-                pl.lit(own["rank"][0], pl.Int32).alias("rank"),
-                pl.lit(own["device"][0], pl.Int32).alias("device"),
+                pl.lit(rows["rank"][0], pl.Int32).alias("rank"),
+                pl.lit(rows["device"][0], pl.Int32).alias("device"),
                 "step",
                 "step_row",
                 pl.col("allocations").fill_null(0),
@@ -477,23 +477,23 @@ def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 def _by_time(events: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each device's events in 40 equal slices, or per nanosecond if shorter."""
     parts = []
-    for own in events.partition_by(PER_DEVICE, maintain_order=True):
-        time = own["time"].to_numpy()
+    for rows in events.partition_by(PER_DEVICE, maintain_order=True):
+        time = rows["time"].to_numpy()
         first, span = int(time[0]), int(time[-1] - time[0]) + 1
         slices = min(_SLICES, span)
         starts = first + np.arange(slices) * span // slices
         of = pl.Series("slice", np.searchsorted(starts, time, side="right") - 1)
-        most = own.group_by(of).agg(pl.col("allocated", "reserved").max())
+        most = rows.group_by(of).agg(pl.col("allocated", "reserved").max())
         frame = pl.DataFrame({"slice": np.arange(slices), "start_ns": starts})
         frame = frame.join(most, on="slice", how="left", maintain_order="left")
         at_start = [
-            _at(own["time"], own[column], frame["start_ns"]).alias(f"{column}_at_start")
+            _at(rows["time"], rows[column], frame["start_ns"]).alias(f"{column}_at_start")
             for column in ("allocated", "reserved")
         ]
         parts.append(
             frame.with_columns(at_start).select(
-                pl.lit(own["rank"][0], pl.Int32).alias("rank"),
-                pl.lit(own["device"][0], pl.Int32).alias("device"),
+                pl.lit(rows["rank"][0], pl.Int32).alias("rank"),
+                pl.lit(rows["device"][0], pl.Int32).alias("device"),
                 "start_ns",
                 pl.max_horizontal("allocated", "allocated_at_start").alias("allocated_bytes"),
                 pl.max_horizontal("reserved", "reserved_at_start").alias("reserved_bytes"),

@@ -1,4 +1,4 @@
-"""What a layer manifest charges: the work of layers that have no count in the trace.
+"""Costs from a layer manifest, for layers that have no count in the trace.
 
 A layer is counted by its type and shapes, once per direction and pass.
 """
@@ -53,17 +53,17 @@ EXTRA: Final = (
 def model_charges(
     trace: Trace, model: Manifest, charged: pl.DataFrame, partial: set[int]
 ) -> tuple[pl.DataFrame, tuple[str, ...], set[int]]:
-    """Return the manifest's costs of layers that have no row in ``charged``, notes, and the rows of
-    layers where one has the forward convolution or product of another.
+    """Return the manifest's costs of layers without a row in ``charged``, notes, and the layers
+    that share one operator: one row has the FLOPs, another the time.
 
     For ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
     where it is larger.
 
     A layer is counted once per direction and pass (:func:`_passes`), also in each replica of
     ``tf.distribute``; ``model`` describes one replica. A layer with an unknown number of passes is
-    not counted, nor one without a convolution or product of its own beside XLA programs whose
-    products are on no layer: they may be its own, and count there. Layers whose input has no
-    gradient count without it; where that is unknown, the first layer with parameters.
+    not counted. Nor is a layer without a convolution or product where XLA programs have products
+    outside layers: they may be the layer's, and count there. Layers whose input has no gradient
+    count without it; where that is unknown, the first layer with parameters.
     """
     pairing = paired(trace, model)
     partner = pairing.layer_of
@@ -148,7 +148,9 @@ def model_charges(
         # layers: the row of the convolution has its FLOPs, and that of the activation its time.
         forward = each.filter(pl.col("direction") == "forward")
         products = set(forward.filter("product")["layer"])
-        own_product = {row for row, one in partner.items() if kind_of(one.type) in PRODUCT_LAYERS}
+        own_product = {
+            row for row, layer in partner.items() if kind_of(layer.type) in PRODUCT_LAYERS
+        }
         without = (own_product & set(forward["layer"]) & counted) - products
         fused = without | (products - own_product) if without else set()
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
@@ -171,9 +173,9 @@ def _missing(trace: Trace, model: Manifest, pairing: Pairing) -> list[str]:
         return ["layer manifest not used: it describes another model"]
     around = model.container_paths()
     layers = {layer.position for layer in pairing.layer_of.values()}
-    known = {layer.path for layer in model.layers}
+    manifest_paths = {layer.path for layer in model.layers}
     rows = trace.tables.layers.select("path", "type").iter_rows()
-    together = {part for path, kind in rows for part in fused_parts(path, kind, known)}
+    together = {part for path, kind in rows for part in fused_parts(path, kind, manifest_paths)}
     wanted = [
         layer for layer in model.layers if layer.path not in around and not layer.computes_nothing
     ]
@@ -209,10 +211,10 @@ def _passes(
     """Return the number of passes by layer and direction, and layers with several in a step.
 
     It is the number of steps and replicas in which the layer has selected work of that direction.
-    TensorFlow names each operator once in a graph, so that its executions are passes, also those of
-    an evaluation between the steps. The forward passes of a layer with matrix products are their
-    number divided by the ``calls`` of the layer in a pass. The number is unknown, None, if
-    operators of the layer ran differently often, in training only or in evaluation only.
+    TensorFlow names each operator once in a graph: its executions are passes, also in an evaluation
+    between the steps. The forward passes of a layer with matrix products are their number divided
+    by the ``calls`` of the layer in a pass. The number is unknown, None, if operators of the layer
+    ran differently often, in training only or in evaluation only.
 
     Work without a direction counts as forward. Each process has its own steps. ``each`` is of
     :func:`_executions`.
@@ -226,7 +228,7 @@ def _passes(
         {"layer": list(calls), "calls": list(calls.values())},
         schema={"layer": ROW, "calls": pl.Int64},
     )
-    found = (
+    executions = (
         each.group_by(key)
         .agg(
             runs.filter(product).sum().alias("products"),
@@ -249,7 +251,7 @@ def _passes(
         .otherwise(1)
     )
     passes = (
-        found.with_columns(executed.alias("executed"), unit.alias("unit"))
+        executions.with_columns(executed.alias("executed"), unit.alias("unit"))
         .with_columns(
             pl.when(~(unclear & ~counted) & (pl.col("executed") % pl.col("unit") == 0))
             .then(pl.col("executed") // pl.col("unit"))
@@ -271,13 +273,14 @@ def _passes(
 def _executions(trace: Trace, layers: Iterable[int]) -> pl.DataFrame:
     """Return how often each operator of ``layers`` ran, by layer, direction, step and replica.
 
-    Columns: those, ``scope``, ``name``, ``runs``, ``product`` (whether it is a convolution or a
-    matrix product) and ``loop`` (whether it is in one). ``runs`` is 1 except in TensorFlow.
+    Columns: ``layer``, ``direction``, ``step``, ``replica``, ``scope``, ``name``, ``runs``,
+    ``product`` (a convolution or matrix product) and ``loop`` (inside a loop). ``runs`` is 1 except
+    in TensorFlow.
     """
     rows = work(trace, "scope", "op", "layer", "step", "direction", "category")
     chosen = rows.filter(pl.col("layer").is_in(list(layers)))
-    op, own = chosen["op"], chosen["scope"]
-    scope = pl.select(pl.coalesce(own, trace.tables.ops["scope"].gather(op))).to_series()
+    op, scopes = chosen["op"], chosen["scope"]
+    scope = pl.select(pl.coalesce(scopes, trace.tables.ops["scope"].gather(op))).to_series()
     counts = _records_graph(trace)
     named = trace.tables.ops["name"].gather(op).cast(pl.String)
     nothing = pl.lit(None, pl.String)

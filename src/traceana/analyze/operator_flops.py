@@ -67,9 +67,9 @@ _KEY: Final = ("name", *_INPUTS, OUTPUT, *_WANTED)
 class OperatorCosts(msgspec.Struct, frozen=True):
     """The costs of the operators of a trace, and the operators without a count.
 
-    ``counted`` are those with costs in ``tree``, their nesting. ``costs`` has the columns of
+    ``counted`` are the operators with costs; ``tree`` is the nesting. ``costs`` has the columns
     :data:`COSTS`, one row per operator and part; children of a counted operator have no rows.
-    ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
+    ``gaps`` has the columns :data:`GAPS`, one row per operator without a count.
     """
 
     tree: Tree
@@ -122,10 +122,10 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
 class _Repeats(NamedTuple):
     """The operators that are recorded again right inside their own record.
 
-    ``again`` are the inner records; ``source`` is for each operator the row whose inputs are the
-    operator's own, once: another one where they are recorded ``twice`` or more. ``shards`` are
-    inner records of smaller inputs: an operator of a ``DTensor`` is recorded with the shapes of the
-    whole tensors, and inside it with those of the shards, which are what runs.
+    ``again`` are the inner records. ``source`` is for each operator the row that has its inputs
+    once: the operator itself, or an outer record where the inputs are recorded ``twice`` or more.
+    ``shards`` are inner records of smaller inputs: an operator of a ``DTensor`` is recorded with
+    the shapes of the whole tensors, and inside it with the shapes of the shards, which run.
     """
 
     again: Flags
@@ -144,15 +144,15 @@ def _repeats(ops: pl.DataFrame) -> _Repeats:
     name = Texts.of(ops["name"]).code_of_row
     (rows,) = np.nonzero((parent != NONE) & (name == name[parent]))
     shapes = ops["input_shapes"]
-    pairs = pl.DataFrame(
-        {"own": shapes.gather(rows), "of_parent": shapes.gather(parent[rows])}
-    ).cast(pl.String)
+    pairs = pl.DataFrame({"inner": shapes.gather(rows), "outer": shapes.gather(parent[rows])}).cast(
+        pl.String
+    )
     distinct = pairs.unique().with_columns(
-        pl.struct("own", "of_parent")
+        pl.struct("inner", "outer")
         .map_elements(lambda pair: _times(**pair), return_dtype=pl.Int64)
         .alias("times")
     )
-    times = pairs.join(distinct, on=["own", "of_parent"], how="left", nulls_equal=True)["times"]
+    times = pairs.join(distinct, on=["inner", "outer"], how="left", nulls_equal=True)["times"]
     again, shards = np.zeros((2, ops.height), dtype=np.bool_)
     again[rows[(times > 0).to_numpy()]] = True
     shards[rows[(times < 0).to_numpy()]] = True
@@ -170,22 +170,22 @@ def _repeats(ops: pl.DataFrame) -> _Repeats:
 _EXTENT: Final = re.compile(r"\d+")
 
 
-def _times(own: str | None, of_parent: str | None) -> int:
-    """Return how often the shapes ``of_parent`` are in ``own``; -1 where ``own`` are those of
-    shards, 0 where it has others.
+def _times(inner: str | None, outer: str | None) -> int:
+    """Return how often the shapes ``inner`` repeat the shapes ``outer``: 0 where they are others.
 
-    Scalars have no extents that show whether there are more of them or the same ones again.
+    -1 where ``inner`` are the shapes of shards. Scalars have no extents that show whether there are
+    more of them or the same ones again.
     """
-    if own is None or own == of_parent:
-        return int(own is not None)
-    if of_parent is None or not any(sign.isdigit() for sign in of_parent):
+    if inner is None or inner == outer:
+        return int(inner is not None)
+    if outer is None or not any(sign.isdigit() for sign in outer):
         return 0
-    if _EXTENT.sub("n", own) == _EXTENT.sub("n", of_parent):
-        extents = zip(_EXTENT.findall(own), _EXTENT.findall(of_parent), strict=True)
-        return -int(all(int(one) <= int(whole) for one, whole in extents))
-    once = f"{of_parent[1:-1]}, "
-    number = (len(own) - len("[]") + len(", ")) // len(once)
-    return number if f"{own[1:-1]}, " == number * once else 0
+    if _EXTENT.sub("n", inner) == _EXTENT.sub("n", outer):
+        extents = zip(_EXTENT.findall(inner), _EXTENT.findall(outer), strict=True)
+        return -int(all(int(shard) <= int(whole) for shard, whole in extents))
+    once = f"{outer[1:-1]}, "
+    number = (len(inner) - len("[]") + len(", ")) // len(once)
+    return number if f"{inner[1:-1]}, " == number * once else 0
 
 
 _ROUNDING: Final = 1 + 1e-9
@@ -194,49 +194,51 @@ _ROUNDING: Final = 1 + 1e-9
 def _around_more(calls: _Calls, tree: Tree, has_cost: Flags, repeats: _Repeats) -> Flags:
     """Return which operators compute less than the operators inside them, under functorch.
 
-    ``vmap`` records an operator with the shapes of one example, and inside it those on the whole
-    batch; ``jvp`` records one around those of the value and of the tangent. The inner ones are what
-    runs. Only products are compared where an operator is one: a convolution that adds its bias in
-    an operator of its own computes no more. Operators outside of functorch are not compared.
+    ``vmap`` records an operator with the shapes of one example, and inside it operators on the
+    whole batch. ``jvp`` records an operator around the operators of the value and of the tangent.
+    The inner operators are what runs. A product is compared by the FLOPs of products alone: a
+    convolution that adds its bias in a separate operator computes no more. Operators without FLOPs
+    are compared by bytes. Operators outside of functorch are not compared.
     """
-    found, moves = np.zeros((2, len(has_cost)), dtype=np.bool_)
+    computes_less, counts_less = np.zeros((2, len(has_cost)), dtype=np.bool_)
     again = repeats.again & has_cost
     if not again.any():
-        return found
+        return computes_less
     transformed = again | tree.inside(again) | tree.holding(again)
-    measures = ("products", "flops", "bytes")
-    per_call = calls.costs.group_by("_call").agg(
-        pl.col("flops").filter(pl.col("formula").str.contains(PRODUCT)).sum().alias("products"),
+    product = pl.col("formula").str.contains(PRODUCT)
+    figures = (
+        pl.col("flops").filter(product).sum().alias("products"),
         pl.col("flops", "bytes").sum(),
     )
+    per_call = calls.costs.group_by("_call").agg(figures)
     # Sums of large counts exceed 64 bits.
-    by_call = np.zeros((len(calls.names), len(measures)))
-    by_call[per_call["_call"].to_numpy()] = per_call.select(measures).to_numpy()
-    within = np.zeros((len(has_cost), len(measures)))
+    by_call = np.zeros((len(calls.names), 3))
+    by_call[per_call["_call"].to_numpy()] = per_call.drop("_call").to_numpy()
+    # What the operators inside each operator count, added up from the innermost ones.
+    inside = np.zeros((len(has_cost), 3))
     for level in reversed(tree.levels):
         rows = level[transformed[level]]
-        own = np.where(has_cost[rows, None], by_call[calls.of_op[rows]], 0.0)
-        inner = within[rows]
-        products, flops, size = (inner > _ROUNDING * own).T
-        has_products, has_flops, _ = (own > 0).T
-        computes = has_cost[rows] & np.where(has_products, products, flops)
-        around = computes | (has_cost[rows] & ~has_flops & size)
-        found[rows], moves[rows] = computes, around
-        counts = np.where((has_cost[rows] & ~around)[:, None], own, inner)
+        alone = np.where(has_cost[rows, None], by_call[calls.of_op[rows]], 0.0)
+        fewer_products, fewer_flops, fewer_bytes = (inside[rows] > _ROUNDING * alone).T
+        is_product, has_flops = alone[:, 0] > 0, alone[:, 1] > 0
+        by_flops = has_cost[rows] & np.where(is_product, fewer_products, fewer_flops)
+        less = by_flops | (has_cost[rows] & ~has_flops & fewer_bytes)
+        computes_less[rows], counts_less[rows] = by_flops, less
+        counts = np.where((has_cost[rows] & ~less)[:, None], alone, inside[rows])
         parent = tree.parent[rows]
-        np.add.at(within, parent[parent != NONE], counts[parent != NONE])
+        np.add.at(inside, parent[parent != NONE], counts[parent != NONE])
     # Without functorch, torch.where of scalars calls itself, with the scalars as tensors.
-    return moves if found.any() or repeats.twice else found
+    return counts_less if computes_less.any() or repeats.twice else computes_less
 
 
 _CONVOLUTION_NODE: Final = r"Conv\w*Backward\d*$"
 
 
 def hints(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return what surrounds those of ``ops`` (row numbers in ``op``) whose scalar inputs are not
+    """Return what replaces the scalar inputs of ``ops`` (row numbers in ``op``) where they are not
     recorded: the :data:`OUTPUT` of a convolution, and the gradients that were :data:`_WANTED`.
 
-    The output's shape is that of the backward node of the same sequence number. Each thread has its
+    The output's shape is from the backward node of the same sequence number. Each thread has its
     own sequence numbers: a number of several nodes with different gradients is ambiguous and gives
     no hint. The library's operators inside a backward operator are the computed gradients.
     """
@@ -292,9 +294,9 @@ class _Calls(msgspec.Struct, frozen=True):
         ruled = np.full(calls.height, NONE)
         for rule in reversed(range(len(rules))):
             ruled[calls["name"].str.contains(rules[rule][0]).to_numpy()] = rule
-        own = [Operator(formula=formula, operands=positions(at)) for _, formula, at in rules]
+        by_user = [Operator(formula=formula, operands=positions(at)) for _, formula, at in rules]
         for number, (name, *call) in enumerate(calls.iter_rows()):
-            row = operator_row(name) if ruled[number] == NONE else own[ruled[number]]
+            row = operator_row(name) if ruled[number] == NONE else by_user[ruled[number]]
             if not row.formula:
                 name = _ATEN.sub("aten::", name, count=1)
                 row = operator_row(name)
@@ -304,8 +306,7 @@ class _Calls(msgspec.Struct, frozen=True):
                 continue
             reasons.append(None)
             costs += (
-                (number, one.part, one.kind, one.flops, one.bytes, one.formula, one.skipped)
-                for one in result
+                (number, p.part, p.kind, p.flops, p.bytes, p.formula, p.skipped) for p in result
             )
         schema = {"_call": pl.Int64, **{name: COSTS[name] for name in COSTS if name != "op"}}
         return cls(
@@ -398,8 +399,8 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
     """Return ``costs`` (columns ``op``, ``part``, ``kind`` …) with the parts of backward operators.
 
     Kinds with formulas for the backward pass keep the part of the formula. An operator of the
-    autograd engine itself, without a node around it, adds up gradients. What a checkpoint's node
-    recomputes is of the forward pass.
+    autograd engine itself, without a node around it, adds up gradients. Work that a checkpoint's
+    node recomputes is forward work.
     """
     texts, op = Texts.of(ops["name"]), from_rows(costs["op"])
     around = to_rows(tree.nearest(texts.matching(_NODE), op))

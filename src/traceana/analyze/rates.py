@@ -111,14 +111,14 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
     devices = rows.drop("device", "rank").unique(maintain_order=True)
     if devices.is_empty():
         return None, "device peak unknown: no device recorded (name it with --device-model)"
-    found = [peaks_of(row) for row in devices.iter_rows(named=True)]
-    known = {peak.name: peak for peak in found if isinstance(peak, Peaks)}
-    refusal = next((peak for peak in found if isinstance(peak, Refusal)), None)
+    results = [peaks_of(row) for row in devices.iter_rows(named=True)]
+    peaks_by_name = {peak.name: peak for peak in results if isinstance(peak, Peaks)}
+    refusal = next((peak for peak in results if isinstance(peak, Refusal)), None)
     if refusal is not None:
         return None, f"device peak unknown: {refusal.reason}"
-    if len(known) > 1:
+    if len(peaks_by_name) > 1:
         return None, "device peak unknown: several device types (choose one with --device)"
-    (peaks,) = known.values()
+    (peaks,) = peaks_by_name.values()
     return peaks, peak_note(peaks)
 
 
@@ -150,8 +150,8 @@ def with_flop_rates(
         over, on=keys, how="left", nulls_equal=True
     )
     # A sum of nothing but views and copies beside work without a count is not known to be 0.
-    known = (pl.col("flops") > 0) | pl.col("_over").is_not_null()
-    joined = joined.with_columns(pl.when(known).then(pl.col(column)) for column in COUNTS)
+    has_count = (pl.col("flops") > 0) | pl.col("_over").is_not_null()
+    joined = joined.with_columns(pl.when(has_count).then(pl.col(column)) for column in COUNTS)
     return rate_columns(joined, work, keys, peaks, charged)
 
 
@@ -202,16 +202,16 @@ def peaks_by(
 
     Where products of several precisions were counted, it is their FLOPs over the time that they
     take at the peak of each. Where the use of tensor cores is unknown, the higher of both peaks;
-    where the precision is unknown, that of float32 arithmetic.
+    where the precision is unknown, the peak of float32 arithmetic.
     """
     kinds = ["precision", "tensor_core"]
     product = pl.col("category").is_in(PRODUCTS)
-    known = pl.col("precision").is_not_null()
+    has_precision = pl.col("precision").is_not_null()
     most = (
         work.with_columns(
             pl.col("precision").fill_null("fp32"),
-            pl.when(known).then("tensor_core").otherwise(False).alias("tensor_core"),
-            known.alias("known"),
+            pl.when(has_precision).then("tensor_core").otherwise(False).alias("tensor_core"),
+            has_precision.alias("known"),
         )
         .group_by("known", *keys, product.alias("product"), *kinds)
         .agg(pl.col("time_ns").sum())
@@ -219,7 +219,7 @@ def peaks_by(
         .unique(keys, keep="first")
     )
     counted = (
-        charged.filter(pl.col("product") & known & (pl.col("flops") > 0))
+        charged.filter(pl.col("product") & has_precision & (pl.col("flops") > 0))
         .group_by(*keys, *kinds)
         .agg(pl.col("flops").sum())
         # Sums of fractions depend on their order.
@@ -307,8 +307,8 @@ def attainable_percent(
     arithmetic, moving = _times(flops, bytes_, peak, bandwidth)
     # Both at their peak, overlapped. max_horizontal ignores nulls: an unknown time would make the
     # other one the bound.
-    known = arithmetic.is_not_null() & moving.is_not_null()
-    shortest_ns = pl.when(known).then(pl.max_horizontal(arithmetic, moving)) * 1e9
+    both_known = arithmetic.is_not_null() & moving.is_not_null()
+    shortest_ns = pl.when(both_known).then(pl.max_horizontal(arithmetic, moving)) * 1e9
     return 100 * shortest_ns / pl.when(time_ns > 0).then(time_ns)
 
 

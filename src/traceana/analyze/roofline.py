@@ -87,11 +87,10 @@ def roofline(
 
     The FLOPs and bytes of a convolution, matrix product, attention or recurrent layer belong to the
     kernels of its operator, or instruction of a compiled program, that compute products (of a
-    gradient: to its kernels, where known); those of other operators to their other kernels. Of
-    several classes the one with most time has them. ``flops_per_s`` is over the time of only these
-    kernels. The columns are :data:`COLUMNS`. Most time first.
-    ``computed`` are the :func:`units` of ``trace``, if already computed; ``model`` is the layer
-    manifest.
+    gradient: to its kernels, where known); the FLOPs and bytes of other operators belong to their
+    other kernels. Of several classes the one with most time has them. ``flops_per_s`` is over the
+    time of only these kernels. The columns are :data:`COLUMNS`. Most time first. ``computed`` are
+    the :func:`units` of ``trace``, if already computed; ``model`` is the layer manifest.
     """
     if not any_work(trace):
         return nothing(COLUMNS, why_no_work(trace))
@@ -117,7 +116,8 @@ def roofline(
     totals = sums(frame, "calls", "time_ns", "flops")
     without_class = int(charged["flops"].sum()) - (totals.get("flops") or 0)
     scale, prefix = next(
-        (one for one in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if without_class >= one[0]), (1, "")
+        (unit for unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if without_class >= unit[0]),
+        (1, ""),
     )
     written = f"{without_class / scale:.3g} {prefix}" if prefix else f"{without_class} "
     lost = f"FLOPs without a class: {written}FLOP (their operators have copies and memsets but no "
@@ -157,15 +157,15 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
-    known = charges(trace, model)
-    _, rows = _rows(trace, known)
-    return Units(rows, _charged(known), (*known.notes, *on_flops(trace, known)))
+    costs = charges(trace, model)
+    _, rows = _rows(trace, costs)
+    return Units(rows, _charged(costs), (*costs.notes, *on_flops(trace, costs)))
 
 
-def _charged(known: Charges) -> pl.DataFrame:
+def _charged(costs: Charges) -> pl.DataFrame:
     part = pl.col("part").cast(pl.String)
     of_instruction = pl.col("instruction").is_not_null()
-    return known.frame.select(
+    return costs.frame.select(
         "unit",
         pl.when(part.is_in(_GRADIENTS) & ~of_instruction).then(part).alias("gradient"),
         *("product", "precision", "tensor_core"),
@@ -174,17 +174,17 @@ def _charged(known: Charges) -> pl.DataFrame:
     )
 
 
-def _rows(trace: Trace, known: Charges) -> tuple[Ints, pl.DataFrame]:
+def _rows(trace: Trace, costs: Charges) -> tuple[Ints, pl.DataFrame]:
     """Return the work summed by class, unit and gradient, and before it the row of each activity.
 
-    The unit is that of the counted operator around the work, else of the operator of the work,
-    which on a CPU may have counted children.
+    The unit is the counted operator around the work, else the operator of the work, which on a CPU
+    may have counted children.
     """
     labels = (*_CLASS, "kernel_direction", "precision", "tensor_core")
     activities = work(trace, *labels, "kind", "duration", "instruction")
     each = activities.select(
         # Units grow with time: numbers that begin with them are found faster.
-        known.coverage["unit"],
+        costs.coverage["unit"],
         *labels,
         # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
@@ -251,9 +251,9 @@ def _chosen(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of ``charged`` that have kernels, with the class of these, and the kernels.
 
-    Of several classes the one with most time of the unit counts (of its gradient, if that is among
-    the ``keys``). The kernels have ``row``, class and ``duration``: for a product all kernels that
-    compute products, for others those of the class.
+    Of several classes, the one with most time of the unit counts, or of its gradient if that is
+    among the ``keys``. The kernels have ``row``, class and ``duration``: for a product all kernels
+    that compute products, for others the kernels of the class.
     """
     wanted = [*keys, "product", "computes"]
     category, product = pl.col("category"), pl.col("product")
@@ -325,34 +325,34 @@ def fp32_products(computed: Units) -> pl.DataFrame:
 
 
 def counted_work(trace: Trace) -> pl.DataFrame:
-    """Return for each of ``work(trace)`` the counts of what it computed, with others or alone.
+    """Return for each of ``work(trace)`` the counts that it has, alone or with others.
 
     Columns: ``category``, ``precision``, ``tensor_core``; ``flops`` and ``bytes`` of its unit, of
-    its gradient where known, for products those of products; ``unit_ns``, the summed durations of
-    the activities that have the same counts. Null where not counted.
+    its gradient where known, for products of the unit's products; ``unit_ns``, the summed durations
+    of the activities that have the same counts. Null where not counted.
     """
-    known = charges(trace, None)
-    number, rows = _rows(trace, known)
+    costs = charges(trace, None)
+    number, rows = _rows(trace, costs)
     rows = rows.with_columns(pl.col("category").is_in(PRODUCTS).alias("product"))
     exact, whole = [*_EXACT, "product"], ["unit", "product"]
     counts = (pl.col("flops").sum(), whole_sum("bytes"))
-    charged = _charged(known).group_by(exact).agg(counts)
+    charged = _charged(costs).group_by(exact).agg(counts)
     there = rows.select(exact).unique()
     rest = charged.join(there, on=exact, how="anti", nulls_equal=True).group_by(whole).agg(counts)
     exactly = charged.join(there, on=exact, how="semi", nulls_equal=True)
-    found = rows.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
+    joined = rows.join(exactly, on=exact, how="left", nulls_equal=True, maintain_order="left").join(
         rest, on=whole, how="left", maintain_order="left", suffix="_rest"
     )
-    own, shared = (pl.col("duration").sum().over(keys) for keys in (exact, whole))
+    exact_ns, whole_ns = (pl.col("duration").sum().over(keys) for keys in (exact, whole))
     has = pl.col("flops").is_not_null()
-    return found.select(
+    return joined.select(
         *("category", "precision", "tensor_core"),
         pl.coalesce("flops", "flops_rest"),
         pl.when(has).then("bytes").otherwise("bytes_rest").alias("bytes"),
         pl.when(has)
-        .then(own)
+        .then(exact_ns)
         .when(pl.col("flops_rest").is_not_null())
-        .then(shared)
+        .then(whole_ns)
         .alias("unit_ns"),
     ).select(pl.all().gather(number))
 
@@ -371,11 +371,11 @@ class Utilization(msgspec.Struct, frozen=True):
 
     ``mfu`` is the FLOPs of the model's convolutions, matrix products, attention and recurrent
     layers over what the devices can compute in the steps: step time times devices times
-    ``peak_flops_per_s`` (of the precision of the products; of several, their FLOPs over the time
-    that they take at the peak of each). Where the host runs ahead, the
-    busy time of the work that the steps launched replaces a shorter step time. ``hfu`` also counts
-    what the backward pass computes again (activation checkpoints). ``at_least``: some products have
-    no FLOP count. The fields are the columns :data:`UTILIZATION` of :meth:`result`.
+    ``peak_flops_per_s`` (for the precision of the products; for several, their FLOPs over their
+    time at the peak of each). Where the host runs ahead, the busy time of the work that the steps
+    launched replaces a shorter step time. ``hfu`` also counts what the backward pass computes again
+    (activation checkpoints). ``at_least``: some products have no FLOP count. The fields are the
+    columns :data:`UTILIZATION` of :meth:`result`.
     """
 
     mfu: float

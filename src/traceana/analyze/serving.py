@@ -106,8 +106,8 @@ def phases(trace: Trace) -> Result:
     )
     described = pl.DataFrame(
         [
-            (text, one.phase, one.requests, one.tokens)
-            for text, one in iterations(marks["text"]).items()
+            (text, iteration.phase, iteration.requests, iteration.tokens)
+            for text, iteration in iterations(marks["text"]).items()
         ],
         schema={"text": pl.String, "phase": pl.String, "requests": pl.Int64, "tokens": pl.Int64},
         orient="row",
@@ -159,12 +159,12 @@ def _flops(trace: Trace, each: pl.DataFrame) -> pl.DataFrame:
         )
     )
     for phase in each["phase"].unique().sort():
-        own = each.filter(pl.col("phase") == phase)
-        counted = charges(select(apart, steps=own["row"].to_list()), None).frame
+        phase_steps = each.filter(pl.col("phase") == phase)
+        counted = charges(select(apart, steps=phase_steps["row"].to_list()), None).frame
         flops = int(counted["flops"].sum())
         both = counted.drop_nulls("bytes")
         moved = int(both["bytes"].sum())
         intensity = int(both["flops"].sum()) / moved if moved else None
-        rows.append((phase, flops // own.height if flops else None, intensity))
+        rows.append((phase, flops // phase_steps.height if flops else None, intensity))
     schema = {"phase": pl.String, "flops": pl.Int64, "arithmetic_intensity": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")

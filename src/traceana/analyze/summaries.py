@@ -48,8 +48,8 @@ def counted(trace: Trace) -> pl.DataFrame:
 def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return ``calls``, ``time_ns`` and ``bytes`` of ``rows`` by ``keys``.
 
-    ``calls`` and ``bytes`` are null where a row has none, for a sum of some rows would look like
-    that of all.
+    ``calls`` and ``bytes`` are null where a row has none: a sum over some rows would look like the
+    sum over all.
     """
     return rows.group_by(keys).agg(*_SUMS)
 
@@ -57,7 +57,7 @@ def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return calls and times of each kernel, or operator.
 
-    The mean is the sum over the calls, rounded down; the median that of the only row of the name.
+    The mean is the sum over the calls, rounded down; the median is known for a name with one row.
     """
     rows = counted(trace).filter(pl.col("kind").is_in(["kernel", "op"]))
     calls, least, most = pl.col("calls"), pl.col("min_ns"), pl.col("max_ns")
@@ -96,26 +96,26 @@ def notes(trace: Trace) -> tuple[str, ...]:
     if not trace.is_summary:
         return ()
     rows = counted(trace)
-    found = ["printed summary without a timeline: no steps, layers, idle or exposed time"]
+    lines = ["printed summary without a timeline: no steps, layers, idle or exposed time"]
     if trace.meta.properties.get("device_times") == "inclusive":
-        found.append("CPU times: those of the GPU include inner operators (PyTorch 1.6 and older)")
+        lines.append("CPU times: those of the GPU include inner operators (PyTorch 1.6 and older)")
     untimed = rows["total_ns"].null_count()
     if untimed:
-        found.append(f"rows without a printed time: {untimed:,}")
+        lines.append(f"rows without a printed time: {untimed:,}")
     off = -(-int(rows["precision_ns"].fill_null(1).sum()) // 2)
     if rows["precision_ns"].fill_null(1).max() not in (1, None):
-        found.append(f"times as printed: their sum is within \u00b1{off:,} ns")
+        lines.append(f"times as printed: their sum is within \u00b1{off:,} ns")
     total = None if trace.on_cpu else trace.meta.properties.get("printed_total_ns")
     printed = int(rows["total_ns"].sum())
     if isinstance(total, int) and total > printed + 2 * off:
-        found.append(
+        lines.append(
             f"rows not printed: {100 * (total - printed) / total:.1f} % of the printed total, "
             f"{total:,} ns; shares are of the printed rows"
         )
     else:
         cut = trace.tables.ledger.filter(pl.col("reason") == "cut_table")["detail"].drop_nulls()
-        found += [
+        lines += [
             f"{detail}; shares are of the printed rows"
             for detail in cut.unique(maintain_order=True)
         ]
-    return tuple(found)
+    return tuple(lines)

@@ -31,12 +31,12 @@ class Window(msgspec.Struct, frozen=True):
     ``step`` is the step's number, None for a trace without steps. Columns of ``tracks``: ``rank``,
     ``kind`` (``critical``, ``idle``, ``annotations`` of a stream, ``stream``, the profiler's
     ``overhead``, ``ranges``, ``operators``, ``calls``), ``device``, ``number`` (stream or thread,
-    null for rows of a device). Columns of ``events``, by track and
-    start: ``track`` (row of ``tracks``), ``depth`` (nesting, from 0), ``start_ns``, ``time_ns``,
-    ``name``, ``category`` (of work its class, of an idle gap its cause, else the track's kind),
-    ``layer``, ``operator``, ``launch_ns`` (start of the launching call), ``count`` (1, or the
-    number of events merged into one, which then have no name). ``merged`` is the sum of those.
-    ``left_out`` is the number of tracks beyond :data:`MOST_TRACKS`, those with fewest events.
+    null for rows of a device). Columns of ``events``, by track and start: ``track`` (row of
+    ``tracks``), ``depth`` (nesting, from 0), ``start_ns``, ``time_ns``, ``name``, ``category`` (of
+    work its class, of an idle gap its cause, else the track's kind), ``layer``, ``operator``,
+    ``launch_ns`` (start of the launching call), ``count`` (1, or the number of events merged into
+    one, which then have no name). ``merged`` is the number of all merged events. ``left_out`` is
+    the number of tracks beyond :data:`MOST_TRACKS`: the tracks with fewest events.
     """
 
     step: int | None
@@ -55,20 +55,20 @@ def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
     without steps is one window. Events of no duration are left out.
     """
     parts = _parts(trace)
-    found: list[Window] = []
+    windows: list[Window] = []
     room = most
     for step, start, end in _windows(trace):
-        window = _window(parts, step, start, end, most=None if found else most)
-        if found and window.events.height > room:
+        window = _window(parts, step, start, end, most=None if windows else most)
+        if windows and window.events.height > room:
             break
         if window.events.height:
-            found.append(window)
+            windows.append(window)
             room -= window.events.height
-    return tuple(found)
+    return tuple(windows)
 
 
 def capture(trace: Trace) -> Window:
-    """Return all events of ``trace``, also those of no duration, on all their tracks."""
+    """Return all events of ``trace`` on all their tracks, also events without a duration."""
     parts = _parts(trace)
     times = pl.concat(
         part.rows.select(start=pl.col(part.start), end=pl.col(part.start) + pl.col(part.duration))

@@ -265,8 +265,8 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
 
     The columns are those of :func:`columns_by`. Most time first; steps and sizes in their order.
 
-    A summary has ``count``, ``bytes`` where they are printed, and ``time_ns`` by direction; what
-    needs the times of single copies is null.
+    A summary has ``count``, ``bytes`` where they are printed, and ``time_ns`` by direction; figures
+    that need the times of single copies are null.
     """
     if trace.is_summary:
         return _printed(trace, by)
@@ -297,9 +297,9 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
         {"step": trace.tables.steps["number"], "available_ns": available_ns(trace)}
     )
     if by == "step":
-        own = step_times.group_by("step").agg(pl.col("available_ns").sum())
+        available = step_times.group_by("step").agg(pl.col("available_ns").sum())
         one_step = pl.when(pl.col("step").is_not_null()).then(1)
-        frame = frame.join(own, on="step", how="left", nulls_equal=True)
+        frame = frame.join(available, on="step", how="left", nulls_equal=True)
         frame = frame.with_columns(one_step.alias("steps"))
     else:
         of_all = step_times["available_ns"].gather(list(measured)).sum() if measured else None
@@ -310,8 +310,8 @@ def transfers(trace: Trace, by: Key = "direction") -> Result:
     frame = _ordered(frame.with_columns(share_of(int(frame["time_ns"].sum()))), by)
     frame = conformed(completed(frame, columns), columns)
     notes = (_NO_STEPS,) if no_steps else _notes(trace, each, frame, by)
-    known = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
-    totals = sums(frame, "count", *known, "time_ns")
+    size_columns = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
+    totals = sums(frame, "count", *size_columns, "time_ns")
     totals["exposed_ns"] = int(exposed(each, kernels, ())["exposed_ns"].sum())
     return Result(frame, totals, notes, columns)
 
@@ -332,8 +332,8 @@ def _printed(trace: Trace, by: Key) -> Result:
     frame = _ordered(frame.with_columns(share_of(int(frame["time_ns"].sum()))), by)
     frame = conformed(completed(frame, COLUMNS), COLUMNS)
     notes = summaries.notes(trace) if frame.height else ("no copies in the summary",)
-    known = [name for name in ("bytes", "time_ns") if not frame[name].null_count()]
-    totals = sums(frame, "count", *(known if frame.height else ["time_ns"]))
+    columns = [name for name in ("bytes", "time_ns") if not frame[name].null_count()]
+    totals = sums(frame, "count", *(columns if frame.height else ["time_ns"]))
     return Result(frame, totals, notes, COLUMNS)
 
 
@@ -379,16 +379,16 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: Key) -> pl.Series:
 def _time_in_steps(trace: Trace, each: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return ``ran_ns`` by ``keys``: the time in the measured steps in which a copy ran.
 
-    By step, that of the row's own step.
+    By step, only the time in the row's own step.
     """
-    windows, known = device_windows(trace), each.drop_nulls("device")
+    windows, located = device_windows(trace), each.drop_nulls("device")
     if "step" in keys:
-        return _ran_in_own_step(windows, known, keys)
+        return _ran_in_own_step(windows, located, keys)
     measured = windows.filter(pl.col("step").is_in(measured_steps(trace).rows))
-    groups = known.partition_by(keys, maintain_order=True)
+    groups = located.partition_by(keys, maintain_order=True)
     times = [int(Busy.of(group).within(measured).sum()) for group in groups]
     rows = pl.concat(
-        [known.select(keys).clear(), *(group.select(keys).head(1) for group in groups)]
+        [located.select(keys).clear(), *(group.select(keys).head(1) for group in groups)]
     )
     return rows.with_columns(pl.Series("ran_ns", times, dtype=pl.Int64))
 

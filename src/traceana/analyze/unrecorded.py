@@ -1,4 +1,4 @@
-"""What a recording lacks of the GPU: why, as far as the file tells, and what to record."""
+"""GPU work that a recording lacks: why, as far as the file tells, and what to record."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ older one records copies, and neither kernels nor the calls that launch them."""
 
 
 def unrecorded(trace: Trace) -> str | None:
-    """Return what of the GPU's work is not in ``trace``, why, and what to record instead.
+    """Return what GPU work is missing in ``trace``, why, and what to record instead.
 
     None where kernels are recorded, where the trace knows of no GPU, and for a printed summary. A
-    program that launched nothing while its launches were recorded ran on the CPU. Of a TPU nothing
-    is read.
+    program that launched nothing while its launches were recorded ran on the CPU. A TPU's work is
+    not read.
     """
     if trace.is_summary or trace.tables.counters.height:
         return None
     kinds = trace.tables.activities["kind"]
     if (kinds == "kernel").any():
         return None
-    known = trace.meta.properties
-    if unread := known.get("devices_not_read"):
+    properties = trace.meta.properties
+    if unread := properties.get("devices_not_read"):
         return (
             f"the work of {', '.join(unread)} is in the file and not read: only GPUs and CPUs are"
         )
-    older = _older(trace, known)
+    older = _older(trace, properties)
     instead = _RECORD.get(trace.meta.format)
     advice = "record the GPU too" if instead is None else f"record with {instead}"
     lost = trace.tables.ledger.filter(reason="no_device_work")["count"].sum()
@@ -54,16 +54,16 @@ def unrecorded(trace: Trace) -> str | None:
     if kinds.is_in(DEVICE_WORK).any():
         return None if older is None else f"copies are recorded and no kernels: {older}"
     devices = trace.tables.devices.filter(pl.col("device") != CPU_DEVICE)
-    if devices.is_empty() or known.get("cuda_traced") != "false":
+    if devices.is_empty() or properties.get("cuda_traced") != "false":
         return None
     names = ", ".join(devices["name"].drop_nulls().unique(maintain_order=True))
     return f"{names or 'the GPU'} was not recorded, CUDA was not traced: {advice}"
 
 
-def _older(trace: Trace, known: Mapping[str, Any]) -> str | None:
+def _older(trace: Trace, properties: Mapping[str, Any]) -> str | None:
     """Return that nsys is older than the driver's CUDA, and what to use; None where it is not."""
     release = re.search(r"\b(20\d\d)\.(\d+)", trace.meta.producer or "")
-    driver = re.match(r"\d+", str(known.get("cuda_driver_version", "")))
+    driver = re.match(r"\d+", str(properties.get("cuda_driver_version", "")))
     if trace.meta.format != "nsys" or release is None or driver is None:
         return None
     major = int(driver[0]) // 1000

@@ -114,8 +114,8 @@ def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Chang
     pair = pl.when(~pl.col("pair").is_in(below)).then("pair").alias("pair")
     sure_a, sure_b = (replace(run, cells=run.cells.with_columns(pair)) for run in (a, b))
     columns = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
-    known = [pl.when(~low_confidence()).then(one).alias(one) for one in columns]
-    inside = _inside_layers(sure_a, sure_b, pairs.with_columns(known))
+    sure = [pl.when(~low_confidence()).then(column).alias(column) for column in columns]
+    inside = _inside_layers(sure_a, sure_b, pairs.with_columns(sure))
     compiled = _of_work("compiled", a, b, pl.col("compiled"))
     if bool(compiled.count_a) != bool(compiled.count_b):
         # The compiled kernels replace others: together they are one change, not a sum of kernels
@@ -131,14 +131,14 @@ def _of_work(
 ) -> Change:
     """Return the change of the time and the calls of the ``chosen`` work."""
     before, after = a.times(chosen), b.times(chosen)
-    count_a, count_b = (float(one.calls.sum() / len(one.calls)) for one in (before, after))
+    count_a, count_b = (float(times.calls.sum() / len(times.calls)) for times in (before, after))
     return Change(kind, before, after, subject, count_a=count_a, count_b=count_b)
 
 
 def _of_run(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the changes of GPU, batch, idle time, collectives, copies, layouts and launches."""
     used = devices(a.run.trace), devices(b.run.trace)
-    if used[0] != used[1] and not any(UNKNOWN_GPU in one for one in used):
+    if used[0] != used[1] and not any(UNKNOWN_GPU in names for names in used):
         kernels = _of_work("gpu", a, b, _COMPUTING)
         yield replace(kernels, before=used[0], after=used[1])
     nothing = a.times(pl.lit(value=False)), b.times(pl.lit(value=False))
@@ -186,16 +186,16 @@ def _of_run(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 def _idle(run: PairedRun) -> dict[str, RowTimes]:
     """Return the idle time of each step by cause, added up over the devices (ns)."""
     trace, numbers = run.run.trace, run.steps.frame["number"]
-    found = idle_time(trace)
-    windows = found.measured if run.steps.marked else found.windows
-    parts = within(found.gaps, windows)
+    idle = idle_time(trace)
+    windows = idle.measured if run.steps.marked else idle.windows
+    parts = within(idle.gaps, windows)
     if run.steps.marked:
         at = dict(zip(numbers, range(len(numbers)), strict=True))
         number = trace.tables.steps["number"].gather(windows["step"]).gather(parts["window"])
         step = number.replace_strict(at, return_dtype=pl.Int64)
     else:
         step = pl.zeros(parts.height, pl.Int64, eager=True)
-    cause = found.gaps["cause"].cast(pl.String).gather(parts["gap"])
+    cause = idle.gaps["cause"].cast(pl.String).gather(parts["gap"])
     sums = pl.DataFrame({"step": step, "cause": cause, "time_ns": parts["time_ns"]})
     each = {}
     for (name,), rows in sums.group_by("cause"):
@@ -208,11 +208,11 @@ def _idle(run: PairedRun) -> dict[str, RowTimes]:
 def _of_kernels(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     """Yield the kernels of only one run, by class; without paired layers also changes of calls.
 
-    Paired layers have the change of an algorithm. With them a class is the category, and the time
-    that of all its kernels, for work moves between kernels of one run and those of both. Without
-    them the class is also the part of it, and the time that of the kernels of one run; then the
-    classes of kernels that both runs have are compared by their number of calls. Runs without a
-    common kernel name (two vendors or frameworks) are not compared by names.
+    Paired layers have the change of an algorithm. With them a class is the category, and its time
+    is the time of all its kernels: work moves between kernels of one run and kernels of both.
+    Without them a class is category and part, and its time is the time of the kernels in one run
+    only. Then the classes of kernels that both runs have are compared by their number of calls.
+    Runs without a common kernel name (two vendors or frameworks) are not compared by names.
     """
     both = pl.col("a").is_not_null() & pl.col("b").is_not_null()
     paired = not pairs.filter(pl.col("role") == "layer", both).is_empty()
@@ -222,13 +222,13 @@ def _of_kernels(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Cha
     if names[0] & names[1]:
         only = [run.cells.filter(_KERNELS, ~common) for run in (a, b)]
         for subject, of_class in _classes(only, classes):
-            own_a, own_b = (one.filter(of_class)["name"].unique() for one in only)
+            kernels_a, kernels_b = (cells.filter(of_class)["name"].unique() for cells in only)
             whole = _KERNELS & of_class
             before, after = (
-                run.times(whole if paired else whole & pl.col("name").is_in(own.implode()))
-                for run, own in ((a, own_a), (b, own_b))
+                run.times(whole if paired else whole & pl.col("name").is_in(kernels.implode()))
+                for run, kernels in ((a, kernels_a), (b, kernels_b))
             )
-            counts = float(len(own_a)), float(len(own_b))
+            counts = float(len(kernels_a)), float(len(kernels_b))
             yield Change("kernels", before, after, subject, None, None, *counts)
     if not paired:
         # Layout conversions and collectives have changes of their own.
@@ -241,8 +241,8 @@ def _of_kernels(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Cha
 
 def _classes(cells: Sequence[pl.DataFrame], keys: Sequence[str]) -> Iterator[tuple[str, pl.Expr]]:
     """Yield each class in ``cells``, as ``category: part``, and what chooses its cells."""
-    found = pl.concat(one.select(keys) for one in cells).unique().sort(keys)
-    for values in found.iter_rows():
+    classes = pl.concat(frame.select(keys) for frame in cells).unique().sort(keys)
+    for values in classes.iter_rows():
         chosen = pl.all_horizontal(
             pl.col(key).eq_missing(pl.lit(value)) for key, value in zip(keys, values, strict=True)
         )
@@ -257,8 +257,8 @@ def _of_unmatched_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Ite
     """
     numbered = pairs.with_row_index("pair").filter(pl.col("role") == "layer")
     alone = [
-        dict(numbered.filter(pl.col(other).is_null()).select("pair", own).iter_rows())
-        for own, other in ("ab", "ba")
+        dict(numbered.filter(pl.col(other).is_null()).select("pair", side).iter_rows())
+        for side, other in ("ab", "ba")
     ]
     inside: set[int] = set()
     for layers, others in (alone, alone[::-1]):
@@ -267,7 +267,7 @@ def _of_unmatched_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Ite
             for around in map(plain_name, modules_of(label)):
                 if around in module:
                     inside |= {row, module[around]}
-    only = [pl.Series(sorted(own.keys() - inside), dtype=pl.UInt32) for own in alone]
+    only = [pl.Series(sorted(labels.keys() - inside), dtype=pl.UInt32) for labels in alone]
     if not any(map(len, only)):
         return
     in_a, in_b = (pl.col("pair").is_in(rows.implode()) for rows in only)
@@ -346,8 +346,8 @@ def _inside_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[
 
     changed: set[tuple[int, str]] = set()
     for kind, column in (("precision", "precision"), ("tensor_cores", "tensor_core")):
-        known = product & pl.col(column).is_not_null()
-        for of, category, before, after in _switched(a, b, known, "category", column):
+        recorded = product & pl.col(column).is_not_null()
+        for of, category, before, after in _switched(a, b, recorded, "category", column):
             # Another precision may use tensor cores: one change.
             rest = [row for row in of if (row, category) not in changed]
             if kind == "precision":
@@ -360,7 +360,8 @@ def _inside_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[
 def _switched(
     a: PairedRun, b: PairedRun, chosen: pl.Expr, key: str, value: str
 ) -> Iterator[tuple[list[int], str, str, str]]:
-    """Yield the pairs whose ``value`` with most of the chosen time by ``key`` changed.
+    """Yield the pairs whose ``value`` changed. It is the value with most of the chosen time, by
+    ``key``.
 
     They come with the key, and the value in the baseline and the candidate.
     """
@@ -383,7 +384,9 @@ def _formats_by_kernels(run: PairedRun) -> pl.DataFrame:
     """Return ``pair`` and ``format`` where the names of convolution kernels imply the format."""
     name, conv = pl.col("name").str.to_lowercase(), pl.col("category") == "conv"
     turned = (pl.col("category") == "layout") & (pl.col("function") == "nchw_to_nhwc")
-    last, first = ((conv & name.str.contains(one, literal=True)).any() for one in ("nhwc", "nchw"))
+    last, first = (
+        (conv & name.str.contains(axes, literal=True)).any() for axes in ("nhwc", "nchw")
+    )
     format_ = (
         pl.when(last & first)
         .then(None)
@@ -404,20 +407,22 @@ def _formats_by_kernels(run: PairedRun) -> pl.DataFrame:
     )
 
 
-def change_times(found: Sequence[Change], a: PairedRun, b: PairedRun) -> RowPairs:
+def change_times(changes: Sequence[Change], a: PairedRun, b: PairedRun) -> RowPairs:
     """Return the times of the changes in each step, to be tested like rows."""
     both = []
-    for run, times in ((a, [one.a for one in found]), (b, [one.b for one in found])):
+    times_a, times_b = [change.a for change in changes], [change.b for change in changes]
+    for run, times in ((a, times_a), (b, times_b)):
         every = RowTimes.joined([run.times(pl.lit(value=False)), *times])
         # A change that one run has no calls of is tested like the others.
         both.append(
             RowTimes(every.times[:, 1:], np.ones_like(every.times[:, 1:]), every.spread[1:])
         )
-    return RowPairs(both[0], both[1], np.array([one.kind == "idle" for one in found], dtype=bool))
+    idle = np.array([change.kind == "idle" for change in changes], dtype=bool)
+    return RowPairs(both[0], both[1], idle)
 
 
 def change_table(
-    found: Sequence[Change],
+    changes: Sequence[Change],
     figures: pl.DataFrame,
     runs: tuple[PairedRun, PairedRun],
     step: Step,
@@ -427,18 +432,17 @@ def change_table(
 ) -> pl.DataFrame:
     """Return one row per change. The columns are :data:`CHANGES`.
 
-    ``figures`` are those of :func:`traceana.comparison.verdicts.verdict_tables` for
+    ``figures`` are from :func:`traceana.comparison.verdicts.verdict_tables` for
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
     mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
     times do not add up. Idle time, communication and as many copies as before are left out unless
-    their time changed.
-    ``least`` is True for effects below the minimum relative change of the step; those come last.
-    Where the runs do not hold the ``same`` work, changes of amounts are left out, and no time is
-    compared.
+    their time changed. ``least`` is True for effects below the minimum relative change of the step,
+    which come last. Where the runs do not hold the ``same`` work, changes of amounts are left out,
+    and no time is compared.
     """
     attributes = ("kind", *names_of(_NAMED[1:]))
     named = pl.DataFrame(
-        [[getattr(change, name) for name in attributes] for change in found],
+        [[getattr(change, name) for name in attributes] for change in changes],
         schema={column.name: column.dtype for column in _NAMED},
         orient="row",
     )
@@ -486,15 +490,15 @@ def change_table(
     return not_compared(kept, pl.lit(value=True))
 
 
-def idle_table(found: Sequence[Change], figures: pl.DataFrame, *, same: bool) -> pl.DataFrame:
+def idle_table(changes: Sequence[Change], figures: pl.DataFrame, *, same: bool) -> pl.DataFrame:
     """Return the idle time of both runs by cause, largest change first.
 
-    The columns are :data:`IDLE`. ``found`` and ``figures`` are those of :func:`change_table`. Every
+    The columns are :data:`IDLE`. ``changes`` and ``figures`` are as in :func:`change_table`. Every
     cause of either run has a row, also where its time is the same.
     """
-    causes = pl.Series("cause", [one.subject for one in found], dtype=pl.String)
+    causes = pl.Series("cause", [change.subject for change in changes], dtype=pl.String)
     rows = figures.select(names_of(_FIGURES)).insert_column(0, causes)
-    of_idle = pl.Series([one.kind == "idle" for one in found], dtype=pl.Boolean)
+    of_idle = pl.Series([change.kind == "idle" for change in changes], dtype=pl.Boolean)
     table = rows.filter(of_idle).sort(
         pl.col("delta_ns").abs(), "cause", descending=[True, False], nulls_last=True
     )

@@ -85,7 +85,7 @@ def in_run(column: Column, run: str) -> Column:
 
 
 def in_both(*columns: Column) -> Columns:
-    """Return each of ``columns`` with the values of the baseline, then those of the candidate."""
+    """Return each of ``columns`` twice: for the baseline, then for the candidate."""
     return tuple(in_run(column, run) for column in columns for run in RUNS)
 
 

@@ -138,7 +138,7 @@ class RunSteps(msgspec.Struct, frozen=True):
     timed: bool = True
 
     def untimed(self) -> RunSteps:
-        """Return the steps as those of a summary: their windows are their summed work."""
+        """Return the steps as a summary has them: their windows are their summed work."""
         work = pl.col("work_ns")
         windows = (work.alias(name) for name in ("wall_ns", "available_ns", "busy_ns"))
         return replace(self, frame=self.frame.with_columns(windows), timed=False)
@@ -170,28 +170,28 @@ def loaded(
 ) -> tuple[Run, ...]:
     """Return the runs of a comparison, labelled.
 
-    The parameters, and the errors raised, are those of :func:`traceana.compare`.
+    The parameters, and the errors raised, are as in :func:`traceana.compare`.
     """
     names: Sequence[str] = ()
     if isinstance(runs, Mapping):
         names, given = list(map(str, runs)), list(runs.values())
     else:
         given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
-        paths = [Path(one) for one in given if isinstance(one, str | os.PathLike)]
+        paths = [Path(path) for path in given if isinstance(path, str | os.PathLike)]
         if len(paths) == len(given):
-            found = runs_in(paths)
-            names, given = found.labels, [*found.paths]
+            inputs = runs_in(paths)
+            names, given = inputs.labels, [*inputs.paths]
     if len(given) < 2:
         raise ValueError(f"{len(given)} runs given: a comparison needs two or more")
     models = [None] * len(given) if models is None else models
     forced = [None] * (len(given) - 1) if pairs is None else pairs
     if len(models) != len(given) or len(forced) != len(given) - 1:
         raise ValueError(f"{len(given)} runs need {len(given)} models and {len(given) - 1} pairs")
-    traces = [opened(one, model) for one, model in zip(given, models, strict=True)]
+    traces = [opened(source, model) for source, model in zip(given, models, strict=True)]
     names = names or labels([Path(trace.meta.source) for trace, _ in traces])
     return tuple(
-        Run(name, trace, model, recorded_batch(one), own)
-        for name, (trace, model), one, own in zip(
+        Run(name, trace, model, recorded_batch(source), forced_pairs)
+        for name, (trace, model), source, forced_pairs in zip(
             names, traces, given, (None, *forced), strict=True
         )
     )
@@ -272,8 +272,8 @@ def same_work(runs: Sequence[Run]) -> bool:
     """Return whether the recordings hold the same work, as one iteration of a program each.
 
     They do if the kernels that they have in common, by name, else by category, have as many calls
-    in each for :data:`_ALIKE` of their time. Where a recording has more iterations, those of all
-    iterations have more calls.
+    in each for :data:`_ALIKE` of their time. The kernels of a recording with more iterations have
+    more calls.
     """
     for key in ("name", "category"):
         of_runs = [
@@ -300,8 +300,8 @@ def devices(trace: Trace) -> str:
     if trace.on_cpu:
         return "CPU"
     used = work(trace, "rank", "device").drop_nulls("device").unique()
-    known = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
-    names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
+    described = trace.tables.devices.with_columns(pl.col("device").cast(pl.Int32))
+    names = used.join(described, on=["rank", "device"], how="left", nulls_equal=True)
     counted = names.group_by(pl.col("name").fill_null(UNKNOWN_GPU)).len().sort("name")
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
@@ -312,8 +312,8 @@ def step_flops(
 ) -> dict[str, float]:
     """Return by layer the FLOPs of all its passes, mean over the measured steps of ``trace``.
 
-    Layers without shapes in the trace and in ``model``, and those with uncounted work, are left
-    out. With ``whole``, and without steps, the FLOPs are those of the whole recording.
+    Layers without shapes in the trace and in ``model``, and layers with uncounted work, are left
+    out. With ``whole``, and without steps, the FLOPs are of the whole recording.
     """
     numbers = measured_steps(trace).numbers
     part = select(trace, steps=numbers) if numbers and not whole else trace
@@ -331,14 +331,14 @@ def run_flops(trace: Trace, model: Manifest | None = None, *, whole: bool = Fals
     None where layers with less than ``LEAST_COUNTED`` of the time of convolutions, GEMMs, attention
     and recurrent layers have a count: the sum would be of a part of the work.
     """
-    known = step_flops(trace, model, whole=whole)
+    flops = step_flops(trace, model, whole=whole)
     rows = work(trace, "layer_path", "duration", "category")
     products = rows.filter(pl.col("category").is_in(PRODUCTS))
-    counted = products["layer_path"].cast(pl.String).is_in([*known])
+    counted = products["layer_path"].cast(pl.String).is_in([*flops])
     times = products["duration"]
-    if not known or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
+    if not flops or int(times.filter(counted).sum()) < LEAST_COUNTED * int(times.sum()):
         return None
-    return sum(known.values())
+    return sum(flops.values())
 
 
 _COPY: Final = ("copy", "host_memory")
@@ -348,7 +348,7 @@ _CLASS: Final = (
 )
 
 _FUNCTION: Final = "CompiledFunction"
-"""AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
+"""AOTAutograd's function of a compiled graph, or with ``Backward`` of its gradient."""
 _BEGINS: Final = (COMPILED_REGION, COMPILED_GRAPH)
 """The ranges of Dynamo and Inductor around compiled code."""
 KEYS: Final = {by: tuple(names_of(columns)) for by, columns in WORK.items()}
@@ -427,7 +427,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
 def compiled(trace: Trace) -> pl.Series:
     """Return for each row of the work whether code of ``torch.compile`` launched it."""
     rows = work(trace, "op", "range")
-    found = np.zeros(rows.height, dtype=np.bool_)
+    launched = np.zeros(rows.height, dtype=np.bool_)
     for table, name, column in (
         (trace.tables.ops, "name", "op"),
         (trace.tables.ranges, "text", "range"),
@@ -439,17 +439,17 @@ def compiled(trace: Trace) -> pl.Series:
         marked = table.select(marks.fill_null(value=False))[name].to_numpy()
         if marked.any():
             at = from_rows(rows[column])
-            found |= (at != NONE) & (marked | Tree.of_table(table).inside(marked))[at]
-    return pl.Series("compiled", found)
+            launched |= (at != NONE) & (marked | Tree.of_table(table).inside(marked))[at]
+    return pl.Series("compiled", launched)
 
 
 def keyed(cells: pl.DataFrame, by: WorkBy) -> pl.DataFrame:
     """Return ``cells`` (:func:`cells`) with the columns :data:`KEYS`.
 
-    ``algorithm`` and ``pass`` are those of convolutions. For GEMMs ``gemm`` is the tile and the
+    ``algorithm`` and ``pass`` are for convolutions only. For GEMMs ``gemm`` is the tile and the
     layout of the operands in the kernel's name (``128x64_nn``), and ``form`` is ``plain``,
     ``batched``, ``strided batched``, or ``plain or batched`` where name and launch are ambiguous.
-    For copies ``direction`` and ``host_memory`` are those of ``transfers``.
+    For copies ``direction`` and ``host_memory`` are as in ``transfers``.
     """
     if by == "algorithm":
         conv = pl.col("category") == "conv"

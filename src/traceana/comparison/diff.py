@@ -280,9 +280,9 @@ class Diff(msgspec.Struct, frozen=True):
 def compared(
     a: Sequence[Run], b: Sequence[Run], criteria: Criteria, pairs: Pairs | None = None
 ) -> Diff:
-    """Return the differences between the runs of baseline ``a`` and those of candidate ``b``.
+    """Return the differences between the runs of ``a``, the baseline, and of ``b``, the candidate.
 
-    The parameters, and the errors raised, are those of :func:`traceana.diff`.
+    The parameters, and the errors raised, are as in :func:`traceana.diff`.
     """
     (first_a, *more_a), (first_b, *more_b) = a, b
     if bool(more_a) != bool(more_b):
@@ -303,9 +303,9 @@ def compared(
         for run, steps, side in ((run_a, steps_a, "a"), (run_b, steps_b, "b"))
     )
     views = [_view(baseline, candidate, by, rows) for by in VIEWS]
-    walls_a, walls_b = ([one.frame["wall_ns"] for one in side] for side in every)
+    walls_a, walls_b = ([steps.frame["wall_ns"] for steps in side] for side in every)
     alike = (
-        not more_a and walls_a[0].equals(walls_b[0]) and all(one.rows.identical for one in views)
+        not more_a and walls_a[0].equals(walls_b[0]) and all(view.rows.identical for view in views)
     )
     on_cpu = [run.trace.on_cpu for run in (run_a, run_b)]
     spreads = steps_a.spread(on_cpu=on_cpu[0]), steps_b.spread(on_cpu=on_cpu[1])
@@ -313,12 +313,12 @@ def compared(
     kernel_time = None
     if marked and not any(on_cpu):
         spreads = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
-        kernels_a, kernels_b = ([one.frame["kernel_ns"] for one in side] for side in every)
+        kernels_a, kernels_b = ([steps.frame["kernel_ns"] for steps in side] for side in every)
         kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=spreads, alike=alike)
     same = marked or same_work((run_a, run_b))
-    found = found_changes(baseline, candidate, rows)
+    changes = found_changes(baseline, candidate, rows)
     of_changes, *of_views = verdict_tables(
-        [change_times(found, baseline, candidate), *(one.rows for one in views)],
+        [change_times(changes, baseline, candidate), *(view.rows for view in views)],
         *(steps_a, steps_b, criteria),
         alike=alike,
     )
@@ -332,11 +332,11 @@ def compared(
         runs,
         rows,
         {
-            one.by: _view_table(one, figures, baseline, candidate, same=same)
-            for one, figures in zip(views, of_views, strict=True)
+            view.by: _view_table(view, figures, baseline, candidate, same=same)
+            for view, figures in zip(views, of_views, strict=True)
         },
-        change_table(found, of_changes, (baseline, candidate), step, criteria, same=same),
-        idle_table(found, of_changes, same=same),
+        change_table(changes, of_changes, (baseline, candidate), step, criteria, same=same),
+        idle_table(changes, of_changes, same=same),
         alike,
         same,
         (
@@ -373,23 +373,23 @@ def layer_rows(
         )
     partner = {pair.a: pair for pair in alignment.pairs}
     rows: list[dict[str, object]] = []
-    for place, own in enumerate(of_layers[0]):
+    for place, row in enumerate(of_layers[0]):
         if place in partner:
             pair = partner[place]
-            own |= {**of_layers[1][pair.b], "confidence": pair.confidence, "how": pair.how}
-        rows.append({"confidence": alignment.alone_a[place], **own, "role": "layer"})
+            row |= {**of_layers[1][pair.b], "confidence": pair.confidence, "how": pair.how}
+        rows.append({"confidence": alignment.alone_a[place], **row, "role": "layer"})
     paired_b = {pair.b for pair in alignment.pairs}
     rows += [
-        {**own, "confidence": alignment.alone_b[place], "role": "layer"}
-        for place, own in enumerate(of_layers[1])
+        {**row, "confidence": alignment.alone_b[place], "role": "layer"}
+        for place, row in enumerate(of_layers[1])
         if place not in paired_b
     ]
     roles = [
-        set(one.cells.filter(pl.col("role") != "layer").select("layer", "role").iter_rows())
-        for one in steps
+        set(run_steps.cells.filter(pl.col("role") != "layer").select("layer", "role").iter_rows())
+        for run_steps in steps
     ]
     for label, role in sorted(roles[0] | roles[1]):
-        in_a, in_b = ((label, role) in own for own in roles)
+        in_a, in_b = ((label, role) in labels for labels in roles)
         rows.append({"a": label if in_a else None, "b": label if in_b else None, "role": role})
     return pl.DataFrame(rows, schema={column.name: column.dtype for column in PAIRS})
 
@@ -417,23 +417,23 @@ class _View(msgspec.Struct, frozen=True):
 
 
 def _view(a: PairedRun, b: PairedRun, by: DiffBy, pairs: pl.DataFrame) -> _View:
-    """Return all work by ``by``; ``pairs`` is that of :func:`layer_rows`."""
+    """Return all work by ``by``; ``pairs`` is from :func:`layer_rows`."""
     if by == "layer":
-        named, places = pairs, [one.cells["pair"] for one in (a, b)]
+        named, places = pairs, [run.cells["pair"] for run in (a, b)]
     else:
         keys = KEYS[by]
-        cells = [keyed(one.steps.cells, by).select(keys) for one in (a, b)]
+        cells = [keyed(run.steps.cells, by).select(keys) for run in (a, b)]
         named = pl.concat(cells).unique().sort(keys, nulls_last=True)
         numbered = named.with_row_index("_row")
         on = list(keys)
         places = [
-            one.join(numbered, on=on, how="left", nulls_equal=True, maintain_order="left")["_row"]
-            for one in cells
+            rows.join(numbered, on=on, how="left", nulls_equal=True, maintain_order="left")["_row"]
+            for rows in cells
         ]
     sides = []
-    for one, place in zip((a.steps, b.steps), places, strict=True):
-        work = RowTimes.of(one, place, named.height)
-        available, busy = (one.frame[c].to_numpy() for c in ("available_ns", "busy_ns"))
+    for steps, place in zip((a.steps, b.steps), places, strict=True):
+        work = RowTimes.of(steps, place, named.height)
+        available, busy = (steps.frame[c].to_numpy() for c in ("available_ns", "busy_ns"))
         rest = np.column_stack([available - busy, busy - work.times.sum(axis=1)])
         spread = RUN_TO_RUN_HOST * np.abs(rest.mean(axis=0))
         sides.append(RowTimes.joined([work, RowTimes(rest, np.zeros_like(rest), spread)]))
@@ -454,9 +454,9 @@ def _view_table(
 ) -> pl.DataFrame:
     """Return the rows of ``view``, largest difference first; they add up to the step.
 
-    The columns are :data:`COLUMNS`, ``figures`` those of
+    The columns are :data:`COLUMNS`; ``figures`` are from
     :func:`traceana.comparison.verdicts.verdict_tables`. Two rows are :data:`IDLE` and
-    :data:`OVERLAP`, unless a run is a summary, whose idle time is unknown. ``delta_ns``, its bounds
+    :data:`OVERLAP`, unless a run is a summary: its idle time is unknown. ``delta_ns``, its bounds
     and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`, and everywhere if the
     runs do not hold the ``same`` work.
     """
@@ -484,7 +484,7 @@ def _view_table(
         elif view.by == "transfer":
             size, spent = pl.col("bytes"), pl.col("time_ns")
             sized = (size.is_not_null() & pl.col("copy").is_not_null()).all().over("_row")
-            known = (
+            copied = (
                 run.steps.cells.select("copy", "bytes", "time_ns", row.alias("_row"))
                 .filter(sized)
                 .group_by("_row")
@@ -496,20 +496,20 @@ def _view_table(
                 )
             )
             on = figures.with_columns(rows.alias("_row"))
-            figures = on.join(known, on="_row", how="left", maintain_order="left").drop("_row")
+            figures = on.join(copied, on="_row", how="left", maintain_order="left").drop("_row")
     texts = [column for column in named.columns if named.schema[column] == pl.String]
-    found = (
+    table = (
         named.hstack(figures)
         .with_columns(pl.col("delta_ns").abs().alias("_size"))
         .sort("_size", *texts, descending=[True, *(False for _ in texts)], nulls_last=True)
         .drop("_size")
     )
-    found = conformed(found, COLUMNS[view.by])
+    table = conformed(table, COLUMNS[view.by])
     if not baseline.steps.timed:
-        found = found.filter(~pl.col(named.columns[0]).is_in([IDLE, OVERLAP]).fill_null(False))
+        table = table.filter(~pl.col(named.columns[0]).is_in([IDLE, OVERLAP]).fill_null(False))
     if view.by == "layer":
-        found = not_compared(found, low_confidence(), "inconclusive")
-    return found if same else not_compared(found, pl.lit(value=True))
+        table = not_compared(table, low_confidence(), "inconclusive")
+    return table if same else not_compared(table, pl.lit(value=True))
 
 
 def _caveats(
@@ -565,7 +565,7 @@ def _caveats(
             kinds = {"CPU": RUN_TO_RUN_CPU}
         between = ", ".join(f"{kind} {100 * value:g} %" for kind, value in kinds.items())
         yield f"confidence intervals: variance within runs, and between runs as usual ({between})"
-    if criteria.statistic == "median" and any(only_sums(one.run.trace) for one in (a, b)):
+    if criteria.statistic == "median" and any(only_sums(run.run.trace) for run in (a, b)):
         yield "median step times not exact: --statistic mean compares the means"
     if a.run.trace.on_cpu != b.run.trace.on_cpu:
         yield "one run is CPU only: its operators are compared with kernels"

@@ -1,4 +1,4 @@
-"""What changed between two distributed jobs: rank by rank, and as a whole."""
+"""The changes between two distributed jobs: rank by rank, and as a whole."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def compare_jobs(baseline: Job, candidate: Job, criteria: Criteria) -> JobDiff:
     """Return what changed from ``baseline`` to ``candidate``; ranks are paired by their number."""
     a, b = _job_steps(baseline), _job_steps(candidate)
     spreads = _spread(baseline), _spread(candidate)
-    known = not (a.is_empty() or b.is_empty())
-    step = step_verdict([a], [b], criteria, spreads=spreads) if known else None
+    timed = not (a.is_empty() or b.is_empty())
+    step = step_verdict([a], [b], criteria, spreads=spreads) if timed else None
     return JobDiff(
         baseline, candidate, criteria, step, _rows(baseline, candidate), _parts(baseline, candidate)
     )
@@ -129,14 +129,14 @@ def _named(name: str, side: str) -> str:
 
 
 def _figures(job: Job) -> pl.DataFrame:
-    own = job.own.group_by("rank").agg(
+    times = job.own.group_by("rank").agg(
         pl.col("own_ns").median().round().cast(pl.Int64),
         pl.col("wait_ns").mean().round().cast(pl.Int64),
     )
     return (
         job.rows.drop_nulls("rank")
         .select("rank", "status", pl.col("step_median_ns").alias("step_ns"), "straggler")
-        .join(own, on="rank", how="left")
+        .join(times, on="rank", how="left")
     )
 
 

@@ -2,8 +2,8 @@
 
 Evidence is record linkage after Fellegi and Sunter ("A Theory for Record Linkage", JASA 1969), in
 nats. A feature that agrees counts log(m / u), one that differs log((1 - m) / (1 - u)); m is the
-probability of agreement for matching layers, u that of agreement by chance. Features that are rare
-in both runs count most; unknown features do not count.
+probability of agreement for matching layers, u the probability of agreement by chance. Features
+that are rare in both runs count most; unknown features do not count.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ _AGREEMENT: Final = {
     "category": 0.8,
     "backward": 0.95,
 }
-"""The prior of m: how often a feature agrees in layers that are the same. Only of the first
-round: then it is estimated from the pairs, and this counts as :data:`_OBSERVATIONS` layers."""
+"""The prior of m: how often a feature agrees in layers that are the same, for the first round. Then
+m is estimated from the pairs, and the prior counts as :data:`_OBSERVATIONS` layers."""
 _LEAST_AGREEMENT: Final = 0.02
 _MOST_AGREEMENT: Final = 0.998
 _MOST_PATHS: Final = 0.98
@@ -81,7 +81,7 @@ class Pair(msgspec.Struct, frozen=True):
     """A match of layer ``a`` of one run with layer ``b`` of the other, both by index.
 
     ``confidence`` is the probability under the model of evidence. ``how`` is ``map`` for a forced
-    pair, ``order`` for one of the alignment, ``moved`` for layers out of order.
+    pair, ``order`` for a pair of the alignment, ``moved`` for layers out of order.
     """
 
     a: int
@@ -114,8 +114,8 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
     The layers keep their order: the alignment is the global optimum of evidence less gap costs.
     Then the agreement rate of each feature is estimated from the pairs, the layers are aligned
     again, and unmatched layers are assigned regardless of order where the evidence is strong.
-    Aligning ``b`` with ``a`` gives the same pairs. Of runs with thousands of layers each, those of
-    one path are paired first, and what lies between them is aligned piece by piece.
+    Aligning ``b`` with ``a`` gives the same pairs. In runs with thousands of layers each, layers of
+    one path are paired first, and the layers between them are aligned piece by piece.
     """
     forced = dict(forced or {})
     if _sort_key(b) < _sort_key(a):
@@ -124,12 +124,12 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
         return Alignment(tuple(pairs), turned.alone_b, turned.alone_a)
     rows = [i for i in range(len(a.layers)) if i not in forced]
     columns = [j for j in range(len(b.layers)) if j not in set(forced.values())]
-    found = [Pair(i, j, 1.0, "map") for i, j in forced.items()]
+    pairs = [Pair(i, j, 1.0, "map") for i, j in forced.items()]
     alone_a, alone_b = np.zeros(len(a.layers)), np.zeros(len(b.layers))
     alone_a[rows] = 1.0
     alone_b[columns] = 1.0
     if len(rows) * len(columns) > _MOST_CELLS:
-        found += _in_pieces(a, b, rows, columns, alone_a, alone_b)
+        pairs += _in_pieces(a, b, rows, columns, alone_a, alone_b)
     elif rows and columns:
         evidence = _evidence(a, b, rows, columns, list(forced.items()))
         odds = evidence.odds
@@ -142,11 +142,11 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
         sure = likely * np.where(evidence.of_one_layer, 1.0, ORDER_ALONE)
         # The order of execution says less of layers with one name than the other evidence.
         sure = np.where(evidence.same_path, np.maximum(sure, _regardless_of_order(odds)), sure)
-        found += [Pair(rows[i], columns[j], float(sure[i, j]), "order") for i, j in kept]
+        pairs += [Pair(rows[i], columns[j], float(sure[i, j]), "order") for i, j in kept]
         for i, j, confidence in _moved(evidence, kept):
-            found.append(Pair(rows[i], columns[j], confidence, "moved"))
+            pairs.append(Pair(rows[i], columns[j], confidence, "moved"))
     return Alignment(
-        tuple(sorted(found, key=_indices)),
+        tuple(sorted(pairs, key=_indices)),
         tuple(np.clip(alone_a, 0.0, 1.0).tolist()),
         tuple(np.clip(alone_b, 0.0, 1.0).tolist()),
     )
@@ -170,8 +170,8 @@ def _in_pieces(
     same.sort()
     fixed = [same[at] for at in _longest_rising([j for _, j in same])]
     moved = sorted(set(same) - set(fixed))
-    found = [Pair(i, j, 1.0, "order") for i, j in fixed]
-    found += [Pair(i, j, 1.0, "moved") for i, j in moved]
+    pairs = [Pair(i, j, 1.0, "order") for i, j in fixed]
+    pairs += [Pair(i, j, 1.0, "moved") for i, j in moved]
     paired_a, paired_b = {i for i, _ in same}, {j for _, j in same}
     alone_a[list(paired_a)] = 0.0
     alone_b[list(paired_b)] = 0.0
@@ -185,13 +185,13 @@ def _in_pieces(
             some_a, some_b = piece
             part = align(_part(a, some_a), _part(b, some_b))
             alone_a[some_a], alone_b[some_b] = part.alone_a, part.alone_b
-            found += [replace(one, a=some_a[one.a], b=some_b[one.b]) for one in part.pairs]
+            pairs += [replace(pair, a=some_a[pair.a], b=some_b[pair.b]) for pair in part.pairs]
         from_a, from_b = to_a, to_b
-    return found
+    return pairs
 
 
 def _by_path(run: RunLayers, chosen: list[int]) -> dict[str, int]:
-    """Return the layers of ``chosen`` whose path no other of them has, by path."""
+    """Return by path the layers of ``chosen`` that have their path alone."""
     paths = Counter(run.layers[i].path for i in chosen)
     return {path: i for i in chosen if (path := run.layers[i].path) and paths[path] == 1}
 
@@ -206,12 +206,12 @@ def _longest_rising(values: list[int]) -> list[int]:
         ends[length : length + 1] = [value]
         at_end[length : length + 1] = [at]
         before.append(at_end[length - 1] if length else -1)
-    found = []
+    positions = []
     at = at_end[-1] if at_end else -1
     while at >= 0:
-        found.append(at)
+        positions.append(at)
         at = before[at]
-    return found[::-1]
+    return positions[::-1]
 
 
 def _windows(left: list[int], right: list[int]) -> Iterator[tuple[list[int], list[int]]]:
@@ -235,18 +235,18 @@ def _part(run: RunLayers, chosen: list[int]) -> RunLayers:
 
 
 class _Evidence(msgspec.Struct, frozen=True):
-    """What speaks for each pair, rows by columns."""
+    """The evidence for each pair, rows by columns."""
 
     odds: Matrix
     """Log odds, in nats."""
     of_one_layer: Truths
     """Whether features agree that distinguish layers of one type."""
     same_path: Truths
-    """Whether the paths are equal, where those of a pair are equal more often than not."""
+    """Whether the paths are equal; all False if paired layers mostly have different paths."""
 
 
 def _evidence(
-    a: RunLayers, b: RunLayers, rows: list[int], columns: list[int], known: list[tuple[int, int]]
+    a: RunLayers, b: RunLayers, rows: list[int], columns: list[int], fixed: list[tuple[int, int]]
 ) -> _Evidence:
     """Return the evidence for ``rows`` by ``columns``; the agreement rates are estimated."""
     chosen: Sequence[Feature] = features(a, b, flops_shift(a, b))
@@ -254,7 +254,7 @@ def _evidence(
     odds = log_odds(chosen, agree)[np.ix_(rows, columns)]
     for _ in range(_ROUNDS - 1):
         aligned = best_alignment(_integers(odds), GAPS)[0]
-        pairs = known + [(rows[i], columns[j]) for i, j in aligned if odds[i, j] > 0]
+        pairs = fixed + [(rows[i], columns[j]) for i, j in aligned if odds[i, j] > 0]
         agree = estimated(chosen, pairs)
         odds = log_odds(chosen, agree)[np.ix_(rows, columns)]
     rate = {feature.name: m for feature, m in zip(chosen, agree, strict=True)}
@@ -270,8 +270,8 @@ def _evidence(
 
 
 def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ``kept`` without pairs where a layer has the path of one that it fits better, which is
-    not paired with a layer of its path."""
+    """Return ``kept`` without weak pairs of layers with different paths. In a weak pair one layer
+    fits better to a layer of its own path, which is not paired by that path."""
     named = evidence.same_path & (evidence.odds > 0)
     free = np.where(named, evidence.odds, -np.inf)
     rows, columns = ([pair[side] for pair in kept if named[pair]] for side in (0, 1))
@@ -288,7 +288,7 @@ def _without_weak(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tupl
 def _moved(evidence: _Evidence, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
     """Return pairs of unmatched layers: layers at another position.
 
-    Of layers with one path any evidence is enough, as when they were in order: a row of a compiled
+    For layers with one path any evidence is enough, as when they were in order: a row of a compiled
     graph has no shapes, and begins between others of its block as its kernels take their time.
     """
     odds = evidence.odds
@@ -315,8 +315,8 @@ def _regardless_of_order(odds: Matrix) -> Matrix:
     """Return the probability of each pair among all pairs of its two layers, and none."""
     weight = np.exp(np.minimum(odds * TEMPERED, 500.0))
     others = weight.sum(axis=1)[:, None] + weight.sum(axis=0) - weight
-    found: Matrix = weight / (1 + others)
-    return found
+    probability: Matrix = weight / (1 + others)
+    return probability
 
 
 def _integers(odds: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -345,14 +345,14 @@ class Feature(msgspec.Struct, frozen=True):
 def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     """Return the features of the layers of ``a`` and ``b``.
 
-    ``shift`` is the logarithm of the common factor of the FLOPs of ``b`` over those of ``a``;
-    without it FLOPs are unknown.
+    ``shift`` is the logarithm of the common ratio of FLOPs, ``b`` over ``a``; without it FLOPs are
+    unknown.
     """
 
     def feature(
         name: str, of: Callable[[Layer], str | int | bool | None], agrees: float | None = None
     ) -> Feature:
-        codes = _codes([of(one) for one in a.layers], [of(one) for one in b.layers])
+        codes = _codes([of(layer) for layer in a.layers], [of(layer) for layer in b.layers])
         return Feature(name, _AGREEMENT[name] if agrees is None else agrees, *codes)
 
     names = _common_names(a, b)
@@ -360,16 +360,16 @@ def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     fewest = min(len(paths_a), len(paths_b))
     common = len(paths_a & paths_b) / fewest if fewest else 0.0
     return [
-        feature("kind", lambda one: one.known.kind if one.known else None),
+        feature("kind", lambda layer: layer.layer_type.kind if layer.layer_type else None),
         _type_feature(a, b),
         Feature("path", min(max(common, _LEAST_AGREEMENT), _MOST_PATHS), *_codes(*names)),
-        feature("number", lambda one: one.number),
-        feature("takes", lambda one: one.takes),
-        feature("gives", lambda one: one.gives),
-        feature("weight", lambda one: one.weight),
+        feature("number", lambda layer: layer.number),
+        feature("takes", lambda layer: layer.takes),
+        feature("gives", lambda layer: layer.gives),
+        feature("weight", lambda layer: layer.weight),
         _flops_feature(a, b, shift),
-        feature("category", lambda one: one.category),
-        feature("backward", lambda one: one.backward),
+        feature("category", lambda layer: layer.category),
+        feature("backward", lambda layer: layer.backward),
     ]
 
 
@@ -388,42 +388,42 @@ def log_odds(features: Sequence[Feature], agree: Sequence[float]) -> Matrix:
         by_code = np.log(m / np.maximum(chance, 1 / counts.sum()))
         against = np.log((1 - m) / max(1 - float((chance**2).sum()), 1e-3))
         same = feature.a[:, None] == feature.b[None, :]
-        known = (feature.a >= 0)[:, None] & (feature.b >= 0)[None, :]
+        both_known = (feature.a >= 0)[:, None] & (feature.b >= 0)[None, :]
         for_it = np.maximum(by_code, 0.0)[np.maximum(feature.a, 0)][:, None]
-        total += np.where(known, np.where(same, for_it, min(against, 0.0)), 0.0)
+        total += np.where(both_known, np.where(same, for_it, min(against, 0.0)), 0.0)
     return total
 
 
 def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
     """Return for each pair whether any of the features ``names`` is known and agrees."""
-    found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
+    agrees = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
     for feature in features:
         if feature.name in names:
-            found |= (feature.a[:, None] == feature.b[None, :]) & (feature.a >= 0)[:, None]
-    return found
+            agrees |= (feature.a[:, None] == feature.b[None, :]) & (feature.a >= 0)[:, None]
+    return agrees
 
 
 def any_differs(features: Sequence[Feature], names: Set[str]) -> Truths:
     """Return for each pair whether any of the features ``names`` is known and differs."""
-    found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
+    differs = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
     for feature in features:
         if feature.name in names:
-            known = (feature.a >= 0)[:, None] & (feature.b >= 0)[None, :]
-            found |= known & (feature.a[:, None] != feature.b[None, :])
-    return found
+            both_known = (feature.a >= 0)[:, None] & (feature.b >= 0)[None, :]
+            differs |= both_known & (feature.a[:, None] != feature.b[None, :])
+    return differs
 
 
 def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> list[float]:
     """Return m of each feature, estimated from ``pairs`` of layers (rows of a and b)."""
     rows, columns = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    found = []
+    rates = []
     for feature in features:
         codes_a, codes_b = feature.a[rows], feature.b[columns]
-        known = (codes_a >= 0) & (codes_b >= 0)
-        agreed = int((known & (codes_a == codes_b)).sum())
-        m = (feature.agrees * _OBSERVATIONS + agreed) / (_OBSERVATIONS + int(known.sum()))
-        found.append(min(max(m, _LEAST_AGREEMENT), _MOST_AGREEMENT))
-    return found
+        both_known = (codes_a >= 0) & (codes_b >= 0)
+        agreed = int((both_known & (codes_a == codes_b)).sum())
+        m = (feature.agrees * _OBSERVATIONS + agreed) / (_OBSERVATIONS + int(both_known.sum()))
+        rates.append(min(max(m, _LEAST_AGREEMENT), _MOST_AGREEMENT))
+    return rates
 
 
 def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
@@ -432,7 +432,9 @@ def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
     It is 0 where both runs' FLOPs are of one step and image. Where a batch size or the steps are
     unknown, or one run trains and the other infers, the counts differ by one common factor.
     """
-    logs_a, logs_b = (np.log([one.flops for one in side.layers if one.flops]) for side in (a, b))
+    logs_a, logs_b = (
+        np.log([layer.flops for layer in side.layers if layer.flops]) for side in (a, b)
+    )
     if not len(logs_a) or not len(logs_b):
         return None
     ratios = np.sort((logs_b[None, :] - logs_a[:, None]).ravel())
@@ -449,11 +451,11 @@ def _common_names(a: RunLayers, b: RunLayers) -> tuple[list[str | None], list[st
     ``net.bn1`` and ``Net.bn1``, or ``conv_1`` and ``conv``: only where no path is equal, and one
     layer of each run has that name.
     """
-    names = tuple([one.path for one in run.layers] for run in (a, b))
+    names = tuple([layer.path for layer in run.layers] for run in (a, b))
     for plain in (str.casefold, plain_name):
         alone = [
-            _unique({i: plain(path) for i, path in enumerate(own) if path and path not in other})
-            for own, other in zip(names, map(set, reversed(names)), strict=True)
+            _unique({i: plain(path) for i, path in enumerate(paths) if path and path not in other})
+            for paths, other in zip(names, map(set, reversed(names)), strict=True)
         ]
         for name in alone[0].keys() & alone[1].keys():
             names[1][alone[1][name]] = names[0][alone[0][name]]
@@ -468,14 +470,14 @@ def _unique(names: Mapping[int, str]) -> dict[str, int]:
 
 def _type_feature(a: RunLayers, b: RunLayers) -> Feature:
     """Return the types; a type outside the vocabulary and in one run only is unknown."""
-    words_a, words_b = ([one.known for one in side.layers] for side in (a, b))
-    common = {one.word for one in words_a if one} & {one.word for one in words_b if one}
+    types_a, types_b = ([layer.layer_type for layer in side.layers] for side in (a, b))
+    common = {type_.word for type_ in types_a if type_} & {type_.word for type_ in types_b if type_}
 
-    def word(one: Any) -> str | None:
-        return one.word if one and (one.kind or one.word in common) else None
+    def word(type_: Any) -> str | None:
+        return type_.word if type_ and (type_.kind or type_.word in common) else None
 
     return Feature(
-        "type", _AGREEMENT["type"], *_codes([word(w) for w in words_a], [word(w) for w in words_b])
+        "type", _AGREEMENT["type"], *_codes([word(t) for t in types_a], [word(t) for t in types_b])
     )
 
 
@@ -485,9 +487,9 @@ def _flops_feature(a: RunLayers, b: RunLayers, shift: float | None) -> Feature:
         return Feature("flops", _AGREEMENT["flops"], *unknown)
     half = shift / 2
     logs = [
-        np.log(one.flops) + moved if one.flops else np.nan
+        np.log(layer.flops) + moved if layer.flops else np.nan
         for side, moved in ((a, half), (b, -half))
-        for one in side.layers
+        for layer in side.layers
     ]
     values = np.array(logs, dtype=np.float64)
     order = np.argsort(values, kind="stable")  # NaN last
@@ -503,8 +505,8 @@ def _codes(a: Sequence[Any], b: Sequence[Any]) -> tuple[Codes, Codes]:
     codes = [
         UNKNOWN if value is None else numbers.setdefault(value, len(numbers)) for value in (*a, *b)
     ]
-    found = np.array(codes, dtype=np.int64)
-    return found[: len(a)], found[len(a) :]
+    both = np.array(codes, dtype=np.int64)
+    return both[: len(a)], both[len(a) :]
 
 
 def best_assignment(worth: Matrix) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The features of a run's layers by which they are matched with those of another run."""
+"""The features by which the layers of two runs are matched."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Layer(msgspec.Struct, frozen=True):
 
     ``path`` is None for numbered names (``Conv2d_3``), which are in ``number``. Shapes are of one
     image, their axes sorted; ``weight`` is the number of elements of the weight, ``kernel`` its
-    sorted extents where it is a parameter; ``memory_format`` is that of the input; ``flops`` are
-    per step and image, of the forward pass: training and inference share it, and compilers merge
-    layers of the backward pass.
+    sorted extents where it is a parameter; ``memory_format`` is the input's; ``flops`` are per step
+    and image, of the forward pass: training and inference share it, and compilers merge layers of
+    the backward pass.
     """
 
     label: str
     type: str | None = None
-    known: Type | None = None
+    layer_type: Type | None = None
     path: str | None = None
     number: str | None = None
     takes: str | None = None
@@ -75,7 +75,7 @@ class RunLayers(msgspec.Struct, frozen=True):
 def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     """Return the layers of ``trace`` that have work, in the order of the model.
 
-    The order is that of ``model``, the trace's layer manifest, and of execution for other layers
+    The order is from ``model``, the trace's layer manifest; other layers are in order of execution
     (:func:`execution_order`).
     """
     trace = with_names_of(trace, model)
@@ -90,14 +90,14 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
         .iter_rows()
     )
     described = {} if model is None else paired(trace, model).layer_of
-    positions = {row: one.position for row, one in described.items()}
+    positions = {row: layer.position for row, layer in described.items()}
     positions |= {} if model is None else _of_fused_rows(trace, model)
     order = execution_order(
         trace, label_of, {label_of[row]: at for row, at in positions.items() if row in label_of}
     )
     recorded = operands(trace)
-    weight = {label_of[row]: one for row, one in weights(recorded, described).items()}
-    formats = {label_of[row]: one.memory_format for row, one in recorded.items()}
+    weight = {label_of[row]: operand for row, operand in weights(recorded, described).items()}
+    formats = {label_of[row]: operand.memory_format for row, operand in recorded.items()}
     rows = sorted(table.to_dicts(), key=lambda row: order.get(row["layer"], len(order)))
     batch = _batch([row["input_shape"] for row in rows])
     steps = max(trace.tables.steps["number"].n_unique(), 1)
@@ -110,29 +110,30 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     of_model = [row["layer"] for row in rows if row["type"] or not made.search(row["layer"])]
     prefix = _common_prefix(of_model)
     suffix = _common_suffix(of_model, prefix)
-    found = []
+    features = []
     for row in rows:
         name, counted = _named(row["layer"], row["type"], prefix, suffix)
         flops = row["flops"]
-        found.append(
+        extents, parameter = weight.get(row["layer"], ((), False))
+        features.append(
             Layer(
                 label=row["layer"],
                 type=row["type"],
-                known=type_of(row["type"]),
+                layer_type=type_of(row["type"]),
                 path=name,
                 number=counted,
                 takes=_per_image(row["input_shape"], batch),
                 gives=_per_image(row["output_shape"], batch),
-                weight=prod(weight[row["layer"]][0]) if row["layer"] in weight else None,
+                weight=prod(extents) if row["layer"] in weight else None,
                 flops=flops / steps / (batch or 1) if flops else None,
                 category=of_class.get(row["layer"]),
                 backward=row["backward"] if trains else None,
-                kernel=_extents(*weight.get(row["layer"], ((), False))),
+                kernel=_by_size(extents) if extents and parameter else None,
                 memory_format=formats.get(row["layer"]),
                 holds=plain_name(row["layer"]) in modules,
             )
         )
-    return RunLayers(tuple(found), batch)
+    return RunLayers(tuple(features), batch)
 
 
 def _of_fused_rows(trace: Trace, model: Manifest) -> dict[int, int]:
@@ -210,10 +211,6 @@ def _per_image(text: str | None, batch: int | None) -> str | None:
     return _by_size([first, *shape[1:]])
 
 
-def _extents(weight: Sequence[int], parameter: bool) -> str | None:
-    return _by_size(weight) if weight and parameter else None
-
-
 def _by_size(shape: Sequence[int]) -> str:
     return "x".join(str(size) for size in sorted(shape) if size != 1) or "1"
 
@@ -252,8 +249,8 @@ def _common_suffix(labels: list[str], prefix: list[str]) -> str:
     nested = [path for path in paths if len(path) > 1]
     if len(nested) < 2 or len(nested) * 2 < len(labels):
         return ""
-    found = [_SUFFIX.search(part) for path in nested for part in path]
-    suffixes = {one[0] if one else "" for one in found}
+    matches = [_SUFFIX.search(part) for path in nested for part in path]
+    suffixes = {match[0] if match else "" for match in matches}
     return suffixes.pop() if len(suffixes) == 1 else ""
 
 
@@ -322,7 +319,7 @@ def execution_order(
     for ran, label in enumerate(ordered):
         last = positions.get(label, last)
         place[label] = (last, -1 if label in positions else ran)
-    return {label: at for at, label in enumerate(sorted(place, key=lambda one: place[one]))}
+    return {label: at for at, label in enumerate(sorted(place, key=place.__getitem__))}
 
 
 def weights(
@@ -330,11 +327,15 @@ def weights(
 ) -> dict[int, tuple[tuple[int, ...], bool]]:
     """Return by row of ``layers`` the extents of its weight, and whether it is a parameter.
 
-    ``described`` are the layers of a manifest. Without one the weight is that of the operators
+    ``described`` are the layers of a manifest. Without one the weight is from the operators
     (``recorded``), where the second operand may be an activation.
     """
-    found = {row: (tuple(one.weight), one.parameter) for row, one in recorded.items() if one.weight}
+    weight_of = {
+        row: (tuple(operand.weight), operand.parameter)
+        for row, operand in recorded.items()
+        if operand.weight
+    }
     for row, layer in described.items():
         if "weight" in layer.parameters:
-            found[row] = (tuple(layer.parameters["weight"]), True)
-    return found
+            weight_of[row] = (tuple(layer.parameters["weight"]), True)
+    return weight_of

@@ -1,10 +1,10 @@
 """The layers of several runs in common rows.
 
 The kernels between two products of a compiled graph compute several layers, and their row is named
-after all of these (``features.1+2``). Beside a run in which they are rows of their own, they are
-taken together there, and so are the layers inside a module that is one row of another run: all runs
-have the same rows, and no time is divided that was measured as one.
-Then the layers of each run are aligned with those of one of them.
+after all of these (``features.1+2``). Where another run has a row for each, these rows are joined.
+So are the layers inside a module that is one row of another run. All runs have the same rows, and
+no time is divided that was measured as one. Then the layers of each run are aligned with one of the
+runs.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def fused_alike(runs: Sequence[Run]) -> list[Run]:
         return list(runs)
     is_layer, columns = pl.col("role") == "layer", pl.col("path", "type").cast(pl.String)
     typed = [run.trace.tables.layers.filter(is_layer).select(columns).rows() for run in runs]
-    known = {path for of_run in typed for path, _ in of_run}
-    known |= {layer.path for run in runs if run.model is not None for layer in run.model.layers}
+    paths = {path for of_run in typed for path, _ in of_run}
+    paths |= {layer.path for run in runs if run.model is not None for layer in run.model.layers}
     # The layers of each row of a run, by its path: several of a fused row.
     rows = [
-        {path: fused_parts(path, kind, known) or (path,) for path, kind in of_run}
+        {path: fused_parts(path, kind, paths) or (path,) for path, kind in of_run}
         for of_run in typed
     ]
     order = dict.fromkeys(part for of_run in rows for parts in of_run.values() for part in parts)
     groups: list[set[str]] = []
     for parts in {parts for of_run in rows for parts in of_run.values() if len(parts) > 1}:
-        near = [one for one in groups if not one.isdisjoint(parts)]
-        groups = [one for one in groups if one not in near] + [set(parts).union(*near)]
+        near = [other for other in groups if not other.isdisjoint(parts)]
+        groups = [other for other in groups if other not in near] + [set(parts).union(*near)]
     # The path of the common row of each layer that is fused in some of the runs alone.
     names: dict[str, str] = {}
     for group in groups:
@@ -73,26 +73,26 @@ def _in_modules(runs: Sequence[Run]) -> dict[str, str]:
     """
     labels: list[dict[str, list[str]]] = [{} for _ in runs]
     inside: list[dict[str, set[str]]] = [{} for _ in runs]
-    for run, own, around in zip(runs, labels, inside, strict=True):
+    for run, labels_of, around in zip(runs, labels, inside, strict=True):
         for layer in run.layers.layers:
-            own.setdefault(plain_name(layer.label), []).append(layer.label)
+            labels_of.setdefault(plain_name(layer.label), []).append(layer.label)
             if layer.type is not None:
                 for module in map(plain_name, modules_of(layer.label)):
                     around.setdefault(module, set()).add(plain_name(layer.label))
-    found: dict[str, str] = {}
-    for own, within in zip(labels, inside, strict=True):
-        for module in sorted(own, key=len):  # the innermost module last
+    row_of: dict[str, str] = {}
+    for labels_of, within in zip(labels, inside, strict=True):
+        for module in sorted(labels_of, key=len):  # the innermost module last
             here = within.get(module, set())
             lacking = [
-                there - own.keys()
+                there - labels_of.keys()
                 for other, around in zip(labels, inside, strict=True)
                 if module not in other and here <= (there := around.get(module, set()))
             ]
             if any(lacking):
-                for one in {module}.union(*lacking):
-                    for label in chain.from_iterable(of_run.get(one, ()) for of_run in labels):
-                        found[label] = own[module][0]
-    return found
+                for name in {module}.union(*lacking):
+                    for label in chain.from_iterable(of_run.get(name, ()) for of_run in labels):
+                        row_of[label] = labels_of[module][0]
+    return row_of
 
 
 def _renamed(trace: Trace, rows: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> Trace:
@@ -138,9 +138,9 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
     for at in (at for at in range(len(runs)) if at != centre):
         names = runs[centre].label, runs[at].label
         pairs = forced_pairs(runs[at].pairs, layers[centre], layers[at], names)
-        found = align(layers[centre], layers[at], pairs)
-        row_of = {pair.b: of_centre[pair.a] for pair in found.pairs}
-        for pair in found.pairs:
+        alignment = align(layers[centre], layers[at], pairs)
+        row_of = {pair.b: of_centre[pair.a] for pair in alignment.pairs}
+        for pair in alignment.pairs:
             of_centre[pair.a][at] = Member(pair.b, pair.confidence)
         alone = [index for index in range(len(layers[at].layers)) if index not in row_of]
         left[at] = _others(runs, at, alone, left)
@@ -148,7 +148,7 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
             if index in left[at]:
                 row_of[index] = left[at][index]
                 continue
-            row = {at: Member(index, found.alone_b[index])}
+            row = {at: Member(index, alignment.alone_b[index])}
             behind = rows.index(row_of[index - 1]) + 1 if index else 0
             rows.insert(behind, row)
             row_of[index] = left[at][index] = row
@@ -162,13 +162,13 @@ def _others(
 
     Return these rows by index; ``left`` has the rows of earlier runs by run and index.
     """
-    found: dict[int, Row] = {}
+    row_of: dict[int, Row] = {}
     for other, rows in left.items():
-        if not rows or len(found) == len(alone):
+        if not rows or len(row_of) == len(alone):
             continue
         for pair in align(runs[other].layers, runs[at].layers).pairs:
             row = rows.get(pair.a)
-            if row is not None and at not in row and pair.b in alone and pair.b not in found:
+            if row is not None and at not in row and pair.b in alone and pair.b not in row_of:
                 row[at] = Member(pair.b, pair.confidence)
-                found[pair.b] = row
-    return found
+                row_of[pair.b] = row
+    return row_of

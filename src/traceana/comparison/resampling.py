@@ -57,14 +57,14 @@ def decided(
 
     ``spread`` is the standard deviation of the difference between runs, in ns.
     """
-    found, own = _bootstrapped(a, b, of, level, spread)
-    p = max(own, permutation_p(a, b, of))
-    low, high = agreeing(np.array([found.low]), np.array([found.high]), np.array([p]), level)
-    return Interval(found.difference, float(low[0]), float(high[0])), p
+    estimate, bootstrap_p = _bootstrapped(a, b, of, level, spread)
+    p = max(bootstrap_p, permutation_p(a, b, of))
+    low, high = agreeing(np.array([estimate.low]), np.array([estimate.high]), np.array([p]), level)
+    return Interval(estimate.difference, float(low[0]), float(high[0])), p
 
 
 def agreeing(low: Floats, high: Floats, p: Floats, level: float) -> tuple[Floats, Floats]:
-    """Return bounds in agreement with the p values: those above the level are extended to 0.
+    """Return bounds in agreement with the p values: intervals with a p above the level reach to 0.
 
     ``p`` is never below the bootstrap's own.
     """
@@ -80,9 +80,9 @@ def alpha(level: float) -> float:
 def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
     """Return the difference of the medians or means of two independent samples.
 
-    The interval is that of the bootstrap's percentiles; for means they are widened for small
-    samples, so that it is as wide as Student's (Hesterberg, "What Teachers Should Know About the
-    Bootstrap", Am. Stat. 2015, 3.3). Each sample is resampled with replacement, from a fixed seed.
+    The interval is from the bootstrap's percentiles. For means it is widened for small samples, to
+    be as wide as Student's (Hesterberg, "What Teachers Should Know About the Bootstrap", Am. Stat.
+    2015, 3.3). Each sample is resampled with replacement, from a fixed seed.
     """
     return _bootstrapped(a, b, of, level)[0]
 
@@ -100,13 +100,13 @@ def _bootstrapped(
     drawn = drawn + _between_runs(rng, len(drawn), len(a), len(b), of, level) * spread
     bounds = _bounds(drawn[:, None], _tail(len(a), len(b), of, level))
     low, high = float(bounds[0][0]), float(bounds[1][0])
-    found = statistic(second, of) - statistic(first, of)
-    p = float(_own_p(drawn[:, None], np.array([found]), len(a), len(b), of)[0])
+    delta = statistic(second, of) - statistic(first, of)
+    p = float(_own_p(drawn[:, None], np.array([delta]), len(a), len(b), of)[0])
     if np.array_equal(first, second):
         # Equal samples have no canonical order: the interval is symmetric.
         high = (high - low) / 2
         low = -high
-    return (Interval(-found, -high, -low) if turned else Interval(found, low, high)), p
+    return (Interval(-delta, -high, -low) if turned else Interval(delta, low, high)), p
 
 
 def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[float, float]:
@@ -129,14 +129,14 @@ def between_runs(a: Floats, b: Floats, level: float, least: float) -> tuple[Inte
     """
     from scipy.special import stdtr, stdtrit
 
-    found, freedom = float(b.mean() - a.mean()), len(a) + len(b) - 2
+    delta, freedom = float(b.mean() - a.mean()), len(a) + len(b) - 2
     squares = ((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum()
     error = sqrt(float(squares) / freedom * (1 / len(a) + 1 / len(b)))
     tail = (1 - level) / 2
     half = max(-float(stdtrit(freedom, tail)) * error, -NormalDist().inv_cdf(tail) * least)
-    p = [2 * float(stdtr(freedom, -abs(found) / error))] if error else []
-    p += [2 * NormalDist().cdf(-abs(found) / least)] if least else []
-    return Interval(found, found - half, found + half), max(p, default=float(not found))
+    p = [2 * float(stdtr(freedom, -abs(delta) / error))] if error else []
+    p += [2 * NormalDist().cdf(-abs(delta) / least)] if least else []
+    return Interval(delta, delta - half, delta + half), max(p, default=float(not delta))
 
 
 def mean_intervals(
@@ -177,8 +177,8 @@ def _drawn_means(first: Floats, second: Floats) -> Floats:
     means = []
     for at, rows in _batches(ROUNDS, max(len(first), len(second))):
         mean = [
-            _times_drawn(rng, rows - at, len(one)) @ one / len(one)
-            for rng, one in zip(rngs, (second, first), strict=True)
+            _times_drawn(rng, rows - at, len(sample)) @ sample / len(sample)
+            for rng, sample in zip(rngs, (second, first), strict=True)
         ]
         means.append(mean[0] - mean[1])
     return np.concatenate(means)
@@ -224,13 +224,13 @@ def _own_p(drawn: Floats, differences: Floats, a: int, b: int, of: Statistic) ->
     """
     sign = np.sign(differences)
     beyond = (drawn * sign <= 0).sum(axis=0)
-    found = np.ones(len(differences))
+    p = np.ones(len(differences))
     for count in np.unique(beyond[sign != 0]):
         # The bound is above 0 from the index of the first value above 0.
         tail = count / (len(drawn) - 1)
         if tail < 0.5:
-            found[(beyond == count) & (sign != 0)] = 2 * _level_of(tail, a, b, of)
-    return found
+            p[(beyond == count) & (sign != 0)] = 2 * _level_of(tail, a, b, of)
+    return p
 
 
 def _level_of(tail: float, a: int, b: int, of: Statistic) -> float:
@@ -251,17 +251,17 @@ def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:
     """
     (first, second), _ = _ordered(a, b)
     pooled = np.concatenate([first, second])
-    found = []
+    batches = []
     for chosen in relabellings(len(first), len(second)):
         values = np.broadcast_to(pooled, chosen.shape)
-        one = values[chosen].reshape(len(chosen), len(first))
+        chosen_steps = values[chosen].reshape(len(chosen), len(first))
         other = values[~chosen].reshape(len(chosen), len(second))
-        means = np.abs(other.mean(axis=1) - one.mean(axis=1))
+        means = np.abs(other.mean(axis=1) - chosen_steps.mean(axis=1))
         medians = means
         if of == "median":
-            medians = np.abs(np.median(other, axis=1) - np.median(one, axis=1))
-        found.append((means, medians))
-    means, medians = (np.concatenate(of_batches) for of_batches in zip(*found, strict=True))
+            medians = np.abs(np.median(other, axis=1) - np.median(chosen_steps, axis=1))
+        batches.append((means, medians))
+    means, medians = (np.concatenate(of_batches) for of_batches in zip(*batches, strict=True))
     large = means >= means[0] * (1 - _ROUNDING)
     if of == "median":
         large = (medians > medians[0]) | ((medians == medians[0]) & large)
@@ -298,10 +298,10 @@ def family_p(a: Floats, b: Floats, floor: float = 0.0) -> Floats:
             largest = np.maximum.accumulate(t.T[order], axis=0)
             beyond += (largest >= observed[order, None] * (1 - _ROUNDING)).sum(axis=1)
             rounds += after - at
-    found = np.zeros(len(order))
+    p = np.zeros(len(order))
     # A column with a smaller statistic cannot have a smaller p value.
-    found[order] = np.maximum.accumulate(beyond[::-1])[::-1] / rounds
-    return found
+    p[order] = np.maximum.accumulate(beyond[::-1])[::-1] / rounds
+    return p
 
 
 def relabellings(a: int, b: int) -> Iterator[npt.NDArray[np.bool_]]:
@@ -329,12 +329,9 @@ def _all_labellings(a: int, b: int) -> npt.NDArray[np.bool_]:
     chosen = np.zeros((comb(a + b, a), a + b), dtype=bool)
     for row, places in enumerate(combinations(range(a + b), a)):
         chosen[row, places] = True
-    return _read_only(chosen)
-
-
-def _read_only(cached: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    cached.flags.writeable = False
-    return cached
+    # Every caller gets the cached array.
+    chosen.flags.writeable = False
+    return chosen
 
 
 def _welch(chosen: Floats, pooled: Floats, a: int, b: int, floor: float) -> Floats:

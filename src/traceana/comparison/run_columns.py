@@ -203,4 +203,5 @@ COLUMNS: Final[Mapping[CompareBy, Columns]] = {
         titles={"step_count": "calls", "step_bytes": "bytes", "step_ns": "time"},
     ),
 }
-"""The columns by grouping; those that a table of the runs side by side begins with are shown."""
+"""The columns by grouping; the columns that a table of the runs side by side begins with are
+shown."""

@@ -1,7 +1,7 @@
 """The inputs of a comparison: runs by path, sweep or baseline name, their labels, forced pairs.
 
-A file of forced pairs that ends in ``.csv`` has two columns, the layer of a and that of b, with or
-without the header ``a,b``. Any other is TOML without tables: ``"features.0" = "conv1"``.
+A file of forced pairs that ends in ``.csv`` has two columns, the layer of a and the layer of b,
+with or without the header ``a,b``. Any other is TOML without tables: ``"features.0" = "conv1"``.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def opened(
 ) -> tuple[Trace, Manifest | None]:
     """Return the trace of a run and its layer manifest: ``model``, or the one beside its file.
 
-    Replays of CUDA graphs whose layers the run does not have get those of ``other``, the file of a
-    run that it is compared with. Raises the errors of :mod:`traceana.errors`.
+    Replays of CUDA graphs without layers get the layers of ``other``, the file of a run that it is
+    compared with. Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.opening import open_trace
 
@@ -66,12 +66,12 @@ def opened(
 def lacks_capture(trace: Trace, given: Given, other: Given) -> bool:
     """Return whether ``trace`` replays CUDA graphs without layers, and ``other`` may have them.
 
-    Both have to be files of recordings; ``given`` is that of ``trace``.
+    Both have to be files of recordings; ``given`` is the file of ``trace``.
     """
     from traceana.trace.bundle import is_bundle
 
-    paths = [Path(one) for one in (given, other) if isinstance(one, str | os.PathLike)]
-    recorded = len(paths) == 2 and all(one.is_file() and not is_bundle(one) for one in paths)
+    paths = [Path(path) for path in (given, other) if isinstance(path, str | os.PathLike)]
+    recorded = len(paths) == 2 and all(path.is_file() and not is_bundle(path) for path in paths)
     return recorded and bool((trace.tables.ledger["reason"] == "graph_unknown").any())
 
 
@@ -130,10 +130,11 @@ def _facts(run: RecordedRun) -> Mapping[str, Any]:
 
 def _differing_values(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return for each run its values that differ between the runs."""
-    names = dict.fromkeys(name for one in facts for name in one)
-    several = [name for name in names if len({str(one.get(name)) for one in facts}) > 1]
+    names = dict.fromkeys(name for values in facts for name in values)
+    several = [name for name in names if len({str(values.get(name)) for values in facts}) > 1]
     return [
-        ",".join(f"{name}={one[name]}" for name in several if name in one) or "?" for one in facts
+        ",".join(f"{name}={values[name]}" for name in several if name in values) or "?"
+        for values in facts
     ]
 
 
@@ -223,10 +224,15 @@ def forced_pairs(
     if isinstance(given, Mapping):
         entries, where = [(x, y, 0) for x, y in given.items()], "pairs"
     else:
-        entries, where = _read(Path(given)), str(given)
+        path, where = Path(given), str(given)
+        try:
+            text = text_content(path, "file of layer pairs")
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(f"{path} is not text: write pairs as TOML or CSV") from error
+        entries = (_csv if path.suffix.lower() == ".csv" else _toml)(path, text)
     taken: set[int] = set()
-    places = [{layer.label: at for at, layer in enumerate(one.layers)} for one in (a, b)]
-    found: dict[int, int] = {}
+    places = [{layer.label: at for at, layer in enumerate(run.layers)} for run in (a, b)]
+    pairs: dict[int, int] = {}
     for name_a, name_b, line in entries:
         at = f"{where}, line {line}" if line else where
         for name, of, which in zip((name_a, name_b), places, names, strict=True):
@@ -235,38 +241,30 @@ def forced_pairs(
                     f"{at}: no layer {name!r} with work in {which}: traceana layers lists them"
                 )
         place_a, place_b = places[0][name_a], places[1][name_b]
-        if place_a in found or place_b in taken:
-            twice = name_a if place_a in found else name_b
+        if place_a in pairs or place_b in taken:
+            twice = name_a if place_a in pairs else name_b
             raise InvalidInputError(f"{at}: {twice!r} is paired twice: keep one pair")
-        found[place_a] = place_b
+        pairs[place_a] = place_b
         taken.add(place_b)
-    return found
-
-
-def _read(path: Path) -> list[_Entry]:
-    try:
-        text = text_content(path, "file of layer pairs")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is not text: write pairs as TOML or CSV") from error
-    return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
+    return pairs
 
 
 def _csv(path: Path, text: str) -> list[_Entry]:
     rows = csv.reader(io.StringIO(text), strict=True)
-    found: list[_Entry] = []
+    pairs: list[_Entry] = []
     try:
         for row in rows:
             cells = [cell.strip() for cell in row]
-            if not any(cells) or (not found and cells == ["a", "b"]):
+            if not any(cells) or (not pairs and cells == ["a", "b"]):
                 continue
             if len(cells) != 2 or not all(cells):
                 raise InvalidInputError(
                     f"{path}, line {rows.line_num}: expected two layer names, a,b"
                 )
-            found.append((cells[0], cells[1], rows.line_num))
+            pairs.append((cells[0], cells[1], rows.line_num))
     except csv.Error as error:
         raise InvalidInputError(f"{path}, line {rows.line_num}: invalid CSV: {error}") from error
-    return found
+    return pairs
 
 
 def _toml(path: Path, text: str) -> list[_Entry]:
@@ -286,7 +284,7 @@ def _toml(path: Path, text: str) -> list[_Entry]:
         left = written.partition("=")[0].strip()
         lines.setdefault(left.strip("\"'"), number)
         lines.setdefault(left.partition(".")[0], number)
-    found: list[_Entry] = []
+    pairs: list[_Entry] = []
     for key, value in table.items():
         line_of = lines.get(key, 0)
         if not isinstance(value, str):
@@ -295,8 +293,8 @@ def _toml(path: Path, text: str) -> list[_Entry]:
                 f"{path}{at}: the value of {key!r} is not a layer name: write "
                 '"layer of a" = "layer of b", names with dots in quotes'
             )
-        found.append((key, value, line_of))
-    return found
+        pairs.append((key, value, line_of))
+    return pairs
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
@@ -309,11 +307,11 @@ def labels(paths: Sequence[Path]) -> list[str]:
     distinct = len(set(stems)) == len(stems)
     names = stems if distinct else _differing_parts([path.absolute() for path in paths])
     seen: Counter[str] = Counter()
-    found: list[str] = []
+    distinct_names: list[str] = []
     for name in names:
         seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+        distinct_names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return distinct_names
 
 
 def _differing_parts(paths: Sequence[Path]) -> list[str]:

@@ -48,10 +48,10 @@ class Table(msgspec.Struct, frozen=True):
 
     ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all
     runs) and the columns ``keys``, which identify the item; a run has rows only for its own items.
-    ``figures`` are the columns shown side by side, the most important first; ``time`` is
-    the basis of ``to_first``: each item's sum over that of the first run, null where that is 0.
-    ``runs`` are the labels in their order, ``columns`` the declarations of the columns of
-    ``frame``; shown are the keys that identify an item to a reader.
+    ``figures`` are the columns shown side by side, the most important first; ``time`` is the basis
+    of ``to_first``: each item's sum over the first run's, null where that is 0. ``runs`` are the
+    labels in their order, ``columns`` the declarations of the columns of ``frame``; shown are the
+    keys that identify an item to a reader.
     """
 
     frame: pl.DataFrame
@@ -70,24 +70,24 @@ class Table(msgspec.Struct, frozen=True):
         """
         together = []
         for figure in self.figures:
-            one = pl.col(figure)
+            column = pl.col(figure)
             if self.frame.schema[figure] == pl.String:
-                texts = one.drop_nulls().unique(maintain_order=True)
+                texts = column.drop_nulls().unique(maintain_order=True)
                 together.append(texts.str.join(", ").replace("", None))
             elif figure == RATIO:
-                together.append(one.first())
+                together.append(column.first())
             else:
-                together.append(pl.when(one.is_not_null().any()).then(one.sum()))
+                together.append(pl.when(column.is_not_null().any()).then(column.sum()))
         by_item = self.frame.group_by(RUN, ITEM, maintain_order=True).agg(together)
         wide = self.frame.select(ITEM, *self.keys).unique(ITEM, keep="first").sort(ITEM)
         for run in self.runs:
-            own = by_item.filter(pl.col(RUN) == run).drop(RUN)
+            of_run = by_item.filter(pl.col(RUN) == run).drop(RUN)
             named = {figure: self.column(run, figure) for figure in self.figures}
-            wide = wide.join(own.rename(named), on=ITEM, how="left", maintain_order="left")
+            wide = wide.join(of_run.rename(named), on=ITEM, how="left", maintain_order="left")
         return wide.drop(ITEM)
 
     def pivoted(self) -> Columns:
-        """Return the columns of :meth:`pivot`; those of a run have it as their group."""
+        """Return the columns of :meth:`pivot`; the columns of a run have it as their group."""
         declared = by_name(self.columns)
         figures = (
             replace(
@@ -175,8 +175,8 @@ def table(
         rows = rows.join(items, on=keys, how="left", nulls_equal=True, maintain_order="left")
     summed = rows.group_by(RUN, ITEM).agg(pl.col(by.time).sum().alias("_sum"))
     first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
-    known = (pl.col("_first") > 0) & by.ratios
-    to_first = pl.when(known).then(ratio(pl.col("_sum"), pl.col("_first")))
+    has_ratio = (pl.col("_first") > 0) & by.ratios
+    to_first = pl.when(has_ratio).then(ratio(pl.col("_sum"), pl.col("_first")))
     ratios = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, to_first.alias(RATIO))
     place = {label: at for at, label in enumerate(labels)}
     order = pl.col(RUN).replace_strict(place, return_dtype=pl.Int64)
@@ -205,8 +205,8 @@ def added(
     of_step = {name: "step_ns" if name == "time_ns" else f"step_{name}" for name in sums}
     if run.measured.marked:
         steps = run.measured.count
-        own = prepared(run.measured.cells).group_by(keys).agg(figures)
-        means = own.select(
+        per_step = prepared(run.measured.cells).group_by(keys).agg(figures)
+        means = per_step.select(
             *keys,
             (pl.col("calls") / steps).alias("step_calls"),
             *((pl.col(name) // steps).alias(of_step[name]) for name in sums[1:]),
@@ -260,7 +260,7 @@ def transfers(runs: Sequence[Run]) -> Table:
     frames = [of_one(run.trace).frame.select(*keys, *figures) for run in runs]
     time = basis(runs).time
     shown = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
-    none = [run.label for run, own in zip(runs, frames, strict=True) if own.is_empty()]
+    none = [run.label for run, copies in zip(runs, frames, strict=True) if copies.is_empty()]
     notes = [f"{label}: no copies" for label in none]
     columns = run_columns.COLUMNS["transfer"]
     return table(runs, frames, keys, (*shown, "bytes_per_s", time), columns, notes)
@@ -302,7 +302,7 @@ def epilogues(runs: Sequence[Run]) -> Table:
             .otherwise(pl.lit(OTHER))
         )
         how = pl.lit(SEPARATE).alias("how")
-        keys = (pl.when(here).then(one) for one in (direction, pl.col("library"), how))
+        keys = (pl.when(here).then(label) for label in (direction, pl.col("library"), how))
         return cells.select("calls", "time_ns", operation.alias("operation"), *keys)
 
     def fused(cells: pl.DataFrame) -> pl.DataFrame:
@@ -323,11 +323,11 @@ def epilogues(runs: Sequence[Run]) -> Table:
     unknown = pl.lit(None)
     frames = []
     for run in runs:
-        own = added(run, keys, separate)
+        timed = added(run, keys, separate)
         calls_only = added(run, keys, fused).with_columns(
-            unknown.cast(own.schema[name]).alias(name) for name in ("time_ns", "step_ns", "share")
+            unknown.cast(timed.schema[name]).alias(name) for name in ("time_ns", "step_ns", "share")
         )
-        frames.append(pl.concat([own, calls_only]))
+        frames.append(pl.concat([timed, calls_only]))
     notes = []
     for run, frame in zip(runs, frames, strict=True):
         if not (frame["operation"] == OTHER).all():
@@ -360,12 +360,12 @@ def layer_table(runs: Sequence[Run]) -> Table:
     matched = aligned(runs)
     for item, members in enumerate(matched):
         there = [(runs[at], members[at]) for at in sorted(members)]
-        seen = [run.layers.layers[one.index] for run, one in there]
+        seen = [run.layers.layers[member.index] for run, member in there]
         kind = next((layer.type for layer in seen if layer.type is not None), None)
         rows += [
             {RUN: run.label, ITEM: item, "layer": seen[0].label, "type": kind, "role": "layer"}
-            | {"path": own.label, "confidence": one.confidence}
-            for (run, one), own in zip(there, seen, strict=True)
+            | {"path": layer.label, "confidence": member.confidence}
+            for (run, member), layer in zip(there, seen, strict=True)
         ]
     roles = [
         set(run.whole.cells.filter(pl.col("role") != "layer").select("layer", "role").iter_rows())
@@ -374,27 +374,27 @@ def layer_table(runs: Sequence[Run]) -> Table:
     for item, (label, role) in enumerate(sorted(set().union(*roles)), start=len(matched)):
         rows += [
             {RUN: run.label, ITEM: item, "layer": label, "role": role, "path": label}
-            for run, own in zip(runs, roles, strict=True)
-            if (label, role) in own
+            for run, pairs in zip(runs, roles, strict=True)
+            if (label, role) in pairs
         ]
     texts = dict.fromkeys((RUN, "layer", "type", "role", "path"), pl.String)
     items = pl.DataFrame(rows, schema={**texts, ITEM: pl.Int64, "confidence": pl.Float64})
-    rest = pl.col("step_ns") - pl.sum_horizontal(f"step_{one}" for one in DIRECTIONS[:-1])
+    rest = pl.col("step_ns") - pl.sum_horizontal(f"step_{name}" for name in DIRECTIONS[:-1])
     frames = []
     for run in runs:
         named = items.filter(pl.col(RUN) == run.label).drop(RUN)
         times = added(run, ("layer", "role"), times=by_direction()).rename({"layer": "path"})
-        own = named.join(times, on=["path", "role"])
-        frames.append(own.with_columns(rest.alias("step_other_ns")))
+        timed = named.join(times, on=["path", "role"])
+        frames.append(timed.with_columns(rest.alias("step_other_ns")))
     of = basis(runs)
-    shown = [one if of.time == "time_ns" else f"step_{one}" for one in DIRECTIONS]
-    shown = [one for one in shown if any(frame[one].sum() for frame in frames)]
+    shown = [name if of.time == "time_ns" else f"step_{name}" for name in DIRECTIONS]
+    shown = [column for column in shown if any(frame[column].sum() for frame in frames)]
     none = [f"{run.label}: no layers" for run in runs if not run.layers.layers]
     figures, columns = (*shown, of.time, "confidence"), run_columns.COLUMNS["layer"]
-    found = table(runs, frames, ("layer", "type", "role"), figures, columns, none)
+    result = table(runs, frames, ("layer", "type", "role"), figures, columns, none)
     unsure = (pl.col("confidence") < LEAST_CONFIDENCE).fill_null(value=False)
     to_first = pl.when(~unsure).then(RATIO).alias(RATIO)
-    return replace(found, frame=found.frame.with_columns(to_first))
+    return replace(result, frame=result.frame.with_columns(to_first))
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
@@ -406,11 +406,11 @@ def summary_table(runs: Sequence[Run]) -> Table:
     whole, kernel = of.time == "time_ns", pl.col("kind").is_in(_KERNELS)
     rows: list[dict[str, Any]] = []
     for run in runs:
-        one = run.whole if whole else run.measured
-        steps, cells = one.frame, one.cells
+        run_steps = run.whole if whole else run.measured
+        steps, cells = run_steps.frame, run_steps.cells
         # A summary has the time of the work alone.
         wall = None if run.trace.is_summary else steps["wall_ns"]
-        mean = None if wall is None else int(wall.sum()) // one.count
+        mean = None if wall is None else int(wall.sum()) // run_steps.count
         median = None if wall is None else int(wall.median() or 0)  # type: ignore[arg-type]
         available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
         launched = launches(run.trace)["launches" if whole else "step_launches"]
@@ -437,11 +437,11 @@ def summary_table(runs: Sequence[Run]) -> Table:
                 "wall_ns": median,
                 "mean_wall_ns": mean,
                 "image_ns": median // run.batch if run.batch and median and not whole else None,
-                "step_kernels": int(cells.filter(kernel)["calls"].sum()) / one.count,
+                "step_kernels": int(cells.filter(kernel)["calls"].sum()) / run_steps.count,
                 "step_launches": float(launched.sum()) if launched.count() else None,
-                "step_copies": copied / one.count,
-                "step_ns": int(steps["work_ns"].sum()) // one.count,
-                "idle_ns": None if idle is None else idle // one.count,
+                "step_copies": copied / run_steps.count,
+                "step_ns": int(steps["work_ns"].sum()) // run_steps.count,
+                "idle_ns": None if idle is None else idle // run_steps.count,
                 "idle_share": idle / available if idle is not None and available else None,
                 "flops": flops,
                 "flops_per_s": flops / mean * 1e9 if flops is not None and mean else None,
@@ -449,8 +449,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
         )
     for row in rows:
         for name, column in ((RATIO, "wall_ns"), ("image_to_first", "image_ns")):
-            known = of.ratios and row[column] is not None and rows[0][column]
-            row[name] = row[column] / rows[0][column] if known else None
+            has_ratio = of.ratios and row[column] is not None and rows[0][column]
+            row[name] = row[column] / rows[0][column] if has_ratio else None
     figures = tuple(names_of(run_columns.SUMMARY[1:]))
     labels = tuple(run.label for run in runs)
     differ = len({row["batch"] for row in rows} - {None}) > 1

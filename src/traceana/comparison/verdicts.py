@@ -2,9 +2,9 @@
 
 A difference is faster or slower where its interval excludes 0, which is equivalent to a small p
 value (:mod:`traceana.comparison.resampling`), and it reaches the minimum relative change. Two runs
-are the *same* where the whole interval is within that minimum, of a row within that of the step:
-it is not significant and cannot matter. Everything else is *inconclusive* (Altman and Bland,
-"Absence of evidence is not evidence of absence", BMJ 1995).
+are the *same* where the whole interval is within that minimum, for a row within the minimum of the
+step: the difference is not significant and cannot matter. Everything else is *inconclusive* (Altman
+and Bland, "Absence of evidence is not evidence of absence", BMJ 1995).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def percentage(text: str) -> float:
 def gated(
     step: StatisticVerdict, limit: float, kernels: StatisticVerdict | None = None
 ) -> tuple[Gated, str]:
-    """Return whether the step time, or that of its ``kernels``, exceeds the baseline's.
+    """Return whether the step time, or the time of its ``kernels``, exceeds the baseline's.
 
     The gate fails where either is slower by more than the fraction ``limit`` of the baseline's
     step. The reason is empty where the gate passes.
@@ -179,7 +179,7 @@ def step_verdict(
     deviations of the programs' step times between runs, relative to them. ``alike`` is True where
     both runs are one recording: the verdict is then ``same`` for any number of steps.
     """
-    x, y = ([one.to_numpy().astype(np.float64) for one in side] for side in (a, b))
+    x, y = ([times.to_numpy().astype(np.float64) for times in side] for side in (a, b))
     median = _statistic_verdict(x, y, "median", criteria, spreads, alike=alike)
     mean = _statistic_verdict(x, y, "mean", criteria, spreads, alike=alike)
     return Step(median, mean, criteria.statistic)
@@ -194,7 +194,7 @@ def _statistic_verdict(
     *,
     alike: bool,
 ) -> StatisticVerdict:
-    x, y = (np.array([statistic(one, of) for one in side]) for side in (runs_a, runs_b))
+    x, y = (np.array([statistic(times, of) for times in side]) for side in (runs_a, runs_b))
     a, b = float(x.mean()), float(y.mean())
     spread = math.hypot(a * spreads[0] / math.sqrt(len(x)), b * spreads[1] / math.sqrt(len(y)))
     if len(x) > 1:
@@ -263,9 +263,9 @@ class RowTimes(msgspec.Struct, frozen=True):
     def joined(cls, parts: Sequence[RowTimes]) -> RowTimes:
         """Return the rows of ``parts`` one after the other."""
         return cls(
-            np.hstack([one.times for one in parts]),
-            np.hstack([one.calls for one in parts]),
-            np.concatenate([one.spread for one in parts]),
+            np.hstack([part.times for part in parts]),
+            np.hstack([part.calls for part in parts]),
+            np.concatenate([part.spread for part in parts]),
         )
 
 
@@ -292,9 +292,9 @@ def step_times(a: RunSteps, b: RunSteps) -> tuple[int, int]:
     return mean_available(a), mean_available(b)
 
 
-def mean_available(one: RunSteps) -> int:
+def mean_available(steps: RunSteps) -> int:
     """Return the mean device time of the steps (ns, rounded down)."""
-    return int(one.frame["available_ns"].sum()) // one.count
+    return int(steps.frame["available_ns"].sum()) // steps.count
 
 
 def verdict_tables(
@@ -305,13 +305,13 @@ def verdict_tables(
     All p values are of one family, so that a row and its change have the same p value and verdict.
     ``alike``: both runs are the same recording.
     """
-    every = [RowTimes.joined([getattr(one, side) for one in groups]) for side in "ab"]
-    x, y = (one.times for one in every)
-    of_step = np.concatenate([one.of_step for one in groups])
+    every = [RowTimes.joined([getattr(group, side) for group in groups]) for side in "ab"]
+    x, y = (run.times for run in every)
+    of_step = np.concatenate([group.of_step for group in groups])
     enough = criteria.enough(len(x), len(y))
     low = high = p = np.full(x.shape[1], np.nan)
     if enough:
-        mean = sum(int(one.frame["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
+        mean = sum(int(run.frame["available_ns"].sum()) for run in (a, b)) / (len(x) + len(y))
         spread = np.hypot(every[0].spread, every[1].spread).round().astype(np.int64)
         # Equal columns count once.
         both = np.vstack([x, y, spread, of_step])
@@ -325,15 +325,15 @@ def verdict_tables(
         p[~alone] = family_p(one_a[:, ~alone], one_b[:, ~alone], floor)
         for at in np.flatnonzero(alone):
             p[at] = family_p(one_a[:, [at]], one_b[:, [at]])[0]
-        low, high, own = mean_intervals(one_a, one_b, criteria.level, between)
-        p = np.maximum(p, own)
+        low, high, bootstrap_p = mean_intervals(one_a, one_b, criteria.level, between)
+        p = np.maximum(p, bootstrap_p)
         low, high = agreeing(low, high, p, criteria.level)
         # Bounds in whole ns: one other than 0 stays other than 0.
         low, high = (
-            np.where((one.round() == 0) & (one != 0), np.sign(one), one.round())
-            for one in (low, high)
+            np.where((bound.round() == 0) & (bound != 0), np.sign(bound), bound.round())
+            for bound in (low, high)
         )
-        p, low, high = (one[back.reshape(-1)] for one in (p, low, high))
+        p, low, high = (values[back.reshape(-1)] for values in (p, low, high))
     identical = np.full(x.shape[1], alike)
     if not alike and len(x) == len(y) > 1:  # for a single step an equal time may be chance
         identical = (x == y).all(axis=0)
@@ -373,9 +373,9 @@ def verdict_tables(
             "_identical": identical,
         }
     ).with_columns(pl.col("p", "low_ns", "high_ns").fill_nan(None))
-    found = with_deltas(table.with_columns(verdict.alias("verdict")), steps[0])
-    ends = np.cumsum([len(one.of_step) for one in groups]).tolist()
-    return [found[at:end] for at, end in zip([0, *ends], ends, strict=False)]
+    table = with_deltas(table.with_columns(verdict.alias("verdict")), steps[0])
+    ends = np.cumsum([len(group.of_step) for group in groups]).tolist()
+    return [table[at:end] for at, end in zip([0, *ends], ends, strict=False)]
 
 
 def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:

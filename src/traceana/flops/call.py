@@ -44,10 +44,10 @@ class Refusal(msgspec.Struct, frozen=True):
 class Cost(msgspec.Struct, frozen=True):
     """The FLOPs and compulsory bytes of a call, or of a part of it.
 
-    ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
-    or an operand's shape is unknown. ``formula`` is the key of its derivation in
-    :data:`traceana.flops.registry.FORMULAS`. ``skipped`` counts those of ``flops`` that a mask
-    makes unnecessary, ``None`` where the mask is unknown.
+    ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size or
+    an operand's shape is unknown. ``formula`` is the key of its derivation in
+    :data:`traceana.flops.registry.FORMULAS`. ``skipped`` is the part of ``flops`` that a mask makes
+    unnecessary, ``None`` where the mask is unknown.
     """
 
     kind: str
@@ -164,7 +164,7 @@ class Call(msgspec.Struct, frozen=True):
             shapes = _shapes.decode(input_shapes)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             raise UncountableError("malformed shapes") from None
-        entries = tuple(_entry(one) for one in shapes)
+        entries = tuple(_entry(shape) for shape in shapes)
         return cls(name, entries, _strings(input_types), _strings(inputs), output, wanted)
 
     def inputs(self, chosen: slice) -> Call:
@@ -191,7 +191,8 @@ class Call(msgspec.Struct, frozen=True):
         return bool(self.shapes[position])
 
     def shape(self, place: Place, *ranks: int) -> Shape:
-        """Return the extents of a tensor, of one of ``ranks`` dimensions if any are given."""
+        """Return the extents of a tensor. Its number of dimensions is in ``ranks``, if any are
+        given."""
         position = self.position(place)
         if not self.has(position):
             raise UncountableError(f"input {position}: no shape")
@@ -222,14 +223,14 @@ class Call(msgspec.Struct, frozen=True):
     def size(self, place: Place) -> int | None:
         """Return the bytes of an element of a tensor; ``None`` where its type is unknown."""
         position = self.position(place)
-        known = 0 <= position < len(self.types)
-        return element_size(self.types[position]) if known else None
+        has_type = 0 <= position < len(self.types)
+        return element_size(self.types[position]) if has_type else None
 
     def values(self, place: Place) -> int:
         """Return how many values an element of a tensor has: two of FP4."""
         position = self.position(place)
-        known = position < len(self.types)
-        return 2 if known and plain(self.types[position]) == "Float4_e2m1fn_x2" else 1
+        has_type = position < len(self.types)
+        return 2 if has_type and plain(self.types[position]) == "Float4_e2m1fn_x2" else 1
 
     def operand(self, place: Place) -> Operand | None:
         """Return a tensor as an operand; ``None`` where it was not given."""
@@ -258,7 +259,8 @@ class Call(msgspec.Struct, frozen=True):
         return values
 
     def extents(self, place: Place, *ranks: int) -> Shape:
-        """Return extents that are given as integers, of one of ``ranks`` dimensions if any are."""
+        """Return extents that are given as integers. Their number is in ``ranks``, if any are
+        given."""
         position = self.position(place)
         values = self.integers(position)
         if any(value < 0 for value in values) or (ranks and len(values) not in ranks):
@@ -266,7 +268,8 @@ class Call(msgspec.Struct, frozen=True):
         return values
 
     def result(self, *ranks: int) -> Shape:
-        """Return the shape of the result, of one of ``ranks`` dimensions if any are given."""
+        """Return the shape of the result. Its number of dimensions is in ``ranks``, if any are
+        given."""
         if self.output is None:
             raise UncountableError("output shape not recorded")
         if ranks and len(self.output) not in ranks:
@@ -306,8 +309,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def _entry(entry: list[int | list[int]]) -> Entry:
-    nested = tuple(tuple(one) for one in entry if isinstance(one, list))
-    plain = tuple(one for one in entry if isinstance(one, int))
+    nested = tuple(tuple(shape) for shape in entry if isinstance(shape, list))
+    plain = tuple(extent for extent in entry if isinstance(extent, int))
     if nested and plain:
         raise UncountableError("malformed shapes")
     if len(plain) > _MOST_DIMENSIONS:

@@ -44,7 +44,7 @@ class Convolution(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         rank = len(self.window)
         spatial = (self.input, self.output, self.stride, self.dilation)
-        if rank not in _KINDS or any(one is not None and len(one) != rank for one in spatial):
+        if rank not in _KINDS or any(sizes is not None and len(sizes) != rank for sizes in spatial):
             raise UncountableError("rank mismatch of the shapes")
         if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
             raise UncountableError("channels not divisible by the groups")
@@ -203,7 +203,7 @@ def backward(call: Call) -> tuple[Cost, ...]:
     conv, size = extents(call), call.size("dy")
     # The masks of cuDNN's and older operators have no flag for the bias.
     parts: tuple[Part, ...] = ("dgrad", "wgrad", "bias_grad")
-    return tuple(count(conv, part, size) for part, own in zip(parts, wanted, strict=False) if own)
+    return tuple(count(conv, part, size) for part, kept in zip(parts, wanted, strict=False) if kept)
 
 
 @function("convolution_dgrad", "tf_convolution_dgrad", "tf_depthwise_dgrad")

@@ -98,7 +98,7 @@ _TABLE: Final = (
     Elementwise("dropout_backward", "dropout", 2, "dy · mask · 1/(1 - p)"),
 )
 
-ELEMENTWISE: Final[dict[str, Elementwise]] = {one.name: one for one in _TABLE}
+ELEMENTWISE: Final[dict[str, Elementwise]] = {row.name: row for row in _TABLE}
 
 for _one in _TABLE:
     _times = {
@@ -149,10 +149,10 @@ def _result_size(call: Call, of: Elementwise, tensors: tuple[int, ...]) -> int |
     if "condition" in call.at:
         tensors = tensors[1:] or tensors
     # A tensor without dimensions does not widen the others.
-    deciding = [one for one in tensors if call.shape(one)] or list(tensors)
-    if any(one >= len(call.types) for one in deciding):
+    deciding = [tensor for tensor in tensors if call.shape(tensor)] or list(tensors)
+    if any(tensor >= len(call.types) for tensor in deciding):
         return None
-    name = promoted(call.types[one] for one in deciding)
+    name = promoted(call.types[tensor] for tensor in deciding)
     if name is None:
         return None
     return element_size(floating(name) if of.result == "floating" else name)

@@ -131,8 +131,8 @@ class Filtering(NamedTuple):
 
 
 FILTERINGS: Final[Mapping[tuple[int, int], Filtering]] = {
-    (one.outputs, one.taps): one
-    for one in (
+    (filtering.outputs, filtering.taps): filtering
+    for filtering in (
         Filtering(1, 1, NOTHING, NOTHING, NOTHING),
         Filtering(2, 3, Operations(0, 4), Operations(2, 3), Operations(0, 4)),
         Filtering(3, 2, Operations(0, 4), Operations(2, 2), Operations(0, 4)),
@@ -192,12 +192,13 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
         spatial = conv.input
     tiles = conv.batch * prod(ceil(p / m) for p, m in zip(spatial, outputs, strict=True))
     pairs, data, kernels, results = _transformed(conv, direction, tiles)
-    points = prod(one.tile for one in sides)
+    points = prod(side.tile for side in sides)
     return Executed(
         product=Operations(1, 1) * (tiles * pairs * points),
-        data_transform=_separable([(one.tile, one.tile, one.data) for one in sides]) * data,
-        filter_transform=_separable([(one.taps, one.tile, one.filter) for one in sides]) * kernels,
-        output_transform=_separable([(one.tile, one.outputs, one.output) for one in sides])
+        data_transform=_separable([(side.tile, side.tile, side.data) for side in sides]) * data,
+        filter_transform=_separable([(side.taps, side.tile, side.filter) for side in sides])
+        * kernels,
+        output_transform=_separable([(side.tile, side.outputs, side.output) for side in sides])
         * results,
         workspace=None if fused else (data + kernels + results) * points * size,
     )
@@ -317,12 +318,12 @@ def _by_spectra(conv: Convolution, direction: Direction, extents: Shape, tiles: 
         raise UncountableError("empty output")
     tiles *= conv.batch
     pairs, data, filters, results = _transformed(conv, direction, tiles)
-    one, points = real_transform(extents), spectrum(extents)
+    transform, points = real_transform(extents), spectrum(extents)
     return Executed(
         product=Operations(4, 4) * (pairs * tiles * points),
-        data_transform=one * data,
-        filter_transform=one * filters,
-        output_transform=one * results,
+        data_transform=transform * data,
+        filter_transform=transform * filters,
+        output_transform=transform * results,
         workspace=(data + filters + results) * points * _COMPLEX,
     )
 

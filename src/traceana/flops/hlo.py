@@ -336,10 +336,10 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
     trip_count = dict(zip(loops, trips.cast(pl.Int64, strict=False).fill_null(0), strict=True))
     branches = set(conditionals)
     inside: defaultdict[int, int] = defaultdict(int)
-    found: list[tuple[int, int, str, bool]] = []
+    rows: list[tuple[int, int, str, bool]] = []
     for row in range(instructions.height - 1, -1, -1):
-        if (own := counted.get(row)) is not None:
-            flops, formula, at_least = own.flops, own.formula, False
+        if (count := counted.get(row)) is not None:
+            flops, formula, at_least = count.flops, count.formula, False
         else:
             repeats = trip_count.get(row, 1)
             flops, formula = inside[row] * (repeats or 1), INSIDE
@@ -351,14 +351,14 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
             if at_least or (flops and not kept):
                 partial.add(parent)
         if 0 < flops <= LARGEST:
-            found.append((row, flops, formula, at_least))
-    return pl.DataFrame(found[::-1], schema=_SCHEMA, orient="row")
+            rows.append((row, flops, formula, at_least))
+    return pl.DataFrame(rows[::-1], schema=_SCHEMA, orient="row")
 
 
 def library_convolutions(instructions: pl.DataFrame) -> dict[int, Convolution]:
     """Return the extents of the convolutions of cuDNN, by row."""
     columns = ("target", "input_shapes", "output_shape", "output_type", "attributes")
-    found: dict[int, Convolution] = {}
+    convolutions: dict[int, Convolution] = {}
     for row, target, *texts in (
         instructions.with_row_index("row")
         .filter(pl.col("target").cast(pl.String).str.starts_with(_CONV))
@@ -366,8 +366,8 @@ def library_convolutions(instructions: pl.DataFrame) -> dict[int, Convolution]:
         .iter_rows()
     ):
         with suppress(UncountableError):
-            found[row] = library_convolution(decoded_instruction(target, *texts))
-    return found
+            convolutions[row] = library_convolution(decoded_instruction(target, *texts))
+    return convolutions
 
 
 def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
@@ -393,17 +393,17 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
             is_forward = scope is not None and _GRADIENT.search(scope) is None
             try:
                 contraction = decoded_instruction(name, inputs, output, kind, attributes)
-                own = count(as_written(contraction) if is_forward else contraction)
+                counted = count(as_written(contraction) if is_forward else contraction)
             except UncountableError:
                 failed.add(row)
                 continue
-            counts[row], key = own, (program, number, own.tensors)
-            if own.tensors and is_forward:
-                forward[key].add(own.flops)
-            elif own.tensors:
+            counts[row], key = counted, (program, number, counted.tensors)
+            if counted.tensors and is_forward:
+                forward[key].add(counted.flops)
+            elif counted.tensors:
                 gradients.append((row, key))
     for row, same in gradients:
         # Forward convolutions of equal sizes may differ: then the gradient's own count is used.
-        if len(known := forward[same]) == 1:
-            counts[row] = Count(next(iter(known)), GRADIENT)
+        if len(forward_flops := forward[same]) == 1:
+            counts[row] = Count(next(iter(forward_flops)), GRADIENT)
     return counts, failed

@@ -54,13 +54,13 @@ class Layer(msgspec.Struct, frozen=True):
         shapes = list(self.parameters.values())
         if "weight" in self.parameters:
             return self.parameters["weight"]
-        return next((one for one in shapes if len(one) > 1), shapes[0] if shapes else None)
+        return next((shape for shape in shapes if len(shape) > 1), shapes[0] if shapes else None)
 
     @property
     def bias(self) -> bool:
         """Whether a weight has a vector beside it."""
         shapes = self.parameters.values()
-        return any(len(one) > 1 for one in shapes) and any(len(one) == 1 for one in shapes)
+        return any(len(shape) > 1 for shape in shapes) and any(len(shape) == 1 for shape in shapes)
 
 
 Costs = tuple[Cost, ...]
@@ -81,7 +81,7 @@ def layer_costs(layer: Layer, *, backward: bool = False) -> Costs | Refusal:
         return Refusal(str(error))
     except (IndexError, KeyError):
         return Refusal("shapes of the layer unknown")
-    forward = tuple(one for one in costs if one.part == "forward")
+    forward = tuple(cost for cost in costs if cost.part == "forward")
     if backward and costs and len(forward) == len(costs):
         return Refusal("no FLOP formula for the gradients of this layer type")
     return costs if backward else forward
@@ -213,7 +213,7 @@ def _normalization(layer: Layer) -> Costs:
         return costs
     # How many groups of channels have a mean is not in a manifest.
     kind = kind.removesuffix("norm") + "_norm"
-    return tuple(replace(one, kind=kind, bytes=None) for one in costs)
+    return tuple(replace(cost, kind=kind, bytes=None) for cost in costs)
 
 
 def _local_response(layer: Layer) -> Costs:
@@ -231,7 +231,7 @@ def _pool(layer: Layer) -> Costs:
         if "max" in kind:
             # The size of the indices is not in a manifest.
             costs = _count("adaptive_max_pool", {"x": x}, output=y)
-            return tuple(replace(one, bytes=None) for one in costs)
+            return tuple(replace(cost, bytes=None) for cost in costs)
         function = f"adaptive_{function}"
     elif layer.kernel is None:
         raise UncountableError("pooling window unknown")

@@ -189,20 +189,20 @@ def tf_matmul(call: Call) -> tuple[Cost, ...]:
     if min(len(left), len(right)) < 2:
         raise UncountableError("vector operand")
     output = call.output[-2:] if call.output is not None and len(call.output) > 1 else None
-    found = {
+    readings = {
         (m, n, k)
         for m, k in (left[-2:], left[:-3:-1])
         for inner, n in (right[-2:], right[:-3:-1])
         if k == inner and (output is None or (m, n) == output)
     }
     # Transposed readings of square operands are the same product.
-    if len({m * n * k for m, n, k in found}) != 1:
-        reason = "do not match" if not found else "are ambiguous"
+    if len({m * n * k for m, n, k in readings}) != 1:
+        reason = "do not match" if not readings else "are ambiguous"
         raise UncountableError(f"matrix shapes {reason}")
     kind: MatmulKind = "linear" if call.has("bias") else "matmul"
     return (
         matmul(
-            *(*min(found), call.size("x")),
+            *(*min(readings), call.size("x")),
             batch=prod(broadcast(left[:-2], right[:-2])),
             left=prod(left),
             right=prod(right),

@@ -84,7 +84,7 @@ def _cost(
     """Return the cost of ``each`` operations for an element of a normalized tensor.
 
     ``parameters`` counts the elements of w (and of b), 0 without w; ``statistics`` the means (and
-    the variances). ``size`` is that of an element, ``statistics_size`` of a statistic and a
+    the variances). ``size`` is the bytes of an element, ``statistics_size`` of a statistic and a
     parameter.
     """
     part: Part = "backward" if name.endswith("_backward") else "forward"

@@ -50,10 +50,10 @@ _REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
 class Peaks(msgspec.Struct, frozen=True):
     """The highest rates of a device, dense, a multiply-accumulate being two operations.
 
-    ``flops`` has operations per second by :data:`RATES`, without unknown ones.
-    ``bandwidth`` is that of its memory, in bytes per second. ``how`` is the kind of source: the
-    user's file, the vendor's figures, multiprocessors times clock times the architecture's rate, or
-    a measurement; ``source`` is the file, the document, the rates or the measurement.
+    ``flops`` has operations per second by :data:`RATES`, without unknown ones. ``bandwidth`` is the
+    bandwidth of its memory, in bytes per second. ``how`` is the kind of source: the user's file,
+    the vendor's figures, multiprocessors times clock times the architecture's rate, or a
+    measurement; ``source`` is the file, the document, the rates or the measurement.
     """
 
     name: str
@@ -107,15 +107,14 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     Peaks are from the user's file, else from the vendors' documents, by the name that drivers
     print; devices of that name with another number of multiprocessors (slices, partitions) do not
     match. Else they are computed from multiprocessors, clock and the rates of the compute
-    capability; the bandwidth is then that of the trace. Raises ``InvalidInputError`` on a bad
-    file.
+    capability; the bandwidth is then from the trace. Raises ``InvalidInputError`` on a bad file.
     """
     words = normalized(device.get("name"))
     multiprocessors = device.get("multiprocessors")
-    named = [one for one in _known() if one.pattern.fullmatch(words)] if words else []
-    for one in named:
-        if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
-            return one.peaks
+    named = [row for row in _known() if row.pattern.fullmatch(words)] if words else []
+    for row in named:
+        if None in (multiprocessors, row.multiprocessors) or multiprocessors == row.multiprocessors:
+            return row.peaks
     return _computed(device)
 
 
@@ -128,7 +127,7 @@ def normalized(name: str | None) -> str:
 
 
 def _known() -> tuple[_Device, ...]:
-    """Return the user's devices, then those of the vendors' documents."""
+    """Return the user's devices, then the devices of the vendors' documents."""
     file = config_folder() / "peaks.toml"
     return (*_configured(file), *devices()) if file.exists() else devices()
 
@@ -145,8 +144,8 @@ def _configured(file: Path) -> Iterator[_Device]:
             raise InvalidInputError(f"{file}: [[device]] without a name: write name = 'H100 PCIe'")
         for key, value in table.items():
             if key not in (*_OF_USERS, *RATES):
-                known = near(key, (*_OF_USERS, *RATES))
-                hint = f"did you mean {known}?" if known else f"use one of {', '.join(RATES)}"
+                nearest = near(key, (*_OF_USERS, *RATES))
+                hint = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(RATES)}"
                 raise InvalidInputError(f"{file}: {name}: unknown rate {key}: {hint}")
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if key != "name" and not (number and 0 < value < _HIGHEST):
@@ -160,19 +159,19 @@ def _configured(file: Path) -> Iterator[_Device]:
 def devices() -> tuple[_Device, ...]:
     """Return the devices of ``devices.csv``, from the vendors' documents, in its order.
 
-    Peaks are dense, at the boost clock, in TFLOP/s (TOP/s for int8) and GB/s; what the source does
-    not give is left out. ``pattern`` is matched with the whole of a normalized name. NVIDIA's
+    Peaks are dense, at the boost clock, in TFLOP/s (TOP/s for int8) and GB/s; peaks that the source
+    does not give are left out. ``pattern`` is matched with the whole of a normalized name. NVIDIA's
     ``_tensor`` rates of 16 and 8 bits are with accumulation in float32, as frameworks ask for it;
     on GeForce boards accumulation in float16 is twice as fast. An MI250 or MI250X is two devices,
     and drivers show each: its peaks are a die's.
     """
     text = (resources.files("traceana.vocabulary") / "devices.csv").read_text("utf-8")
-    found = []
+    listed = []
     for row in csv.DictReader(text.splitlines()):
         given = {name: value for name, value in row.items() if value}
         numbers = {name: float(given[name]) for name in (*RATES, "bandwidth") if name in given}
-        found.append(_device({**given, **numbers}, given["vendor"]))
-    return tuple(found)
+        listed.append(_device({**given, **numbers}, given["vendor"]))
+    return tuple(listed)
 
 
 def _device(table: Mapping[str, Any], vendor: str) -> _Device:
@@ -232,13 +231,13 @@ def listed_peaks(model: str) -> Peaks:
 def _listed(model: str) -> _Device:
     """Return the listed device with this driver name, else the first with this prefix."""
     words = normalized(model)
-    for one in _known():
-        if words and one.pattern.fullmatch(words):
-            return one
-    names = {normalized(one.peaks.name): one for one in _known()}
-    for name, one in names.items():
+    for device in _known():
+        if words and device.pattern.fullmatch(words):
+            return device
+    names = {normalized(device.peaks.name): device for device in _known()}
+    for name, device in names.items():
         if words and f"{name} ".startswith(f"{words} "):
-            return one
+            return device
     near = get_close_matches(words, names, n=4, cutoff=0.4) or list(names)[-4:]
     listed = ", ".join(names[name].peaks.name for name in near)
     raise NoSuchSelectionError(f"unknown device model {model!r}; nearest: {listed}")

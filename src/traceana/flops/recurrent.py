@@ -102,8 +102,8 @@ def bias_grad(layer: Recurrent, *operands: Operand | None) -> Cost:
     b is the number of biases with distinct gradients: the two biases of an LSTM's gate have one
     sum, as have those of a plain unit and of two of a GRU's gates.
     """
-    own = {"gru": 4}.get(layer.cell, GATES[layer.cell]) * layer.units
-    return _cost(layer, "bias_grad", layer.positions * own, operands, "recurrent.bias_grad")
+    biases = {"gru": 4}.get(layer.cell, GATES[layer.cell]) * layer.units
+    return _cost(layer, "bias_grad", layer.positions * biases, operands, "recurrent.bias_grad")
 
 
 @formula("recurrent.cell")
@@ -175,7 +175,7 @@ def cell(call: Call) -> tuple[Cost, ...]:
     kind: Cell = "lstm" if call.formula == "lstm_cell" else "gru"
     units = _units(call, "x_gates", GATES[kind])
     read = [call.operand(at) for at in call.at]
-    biases = sum(one is not None for one in read[3:])
+    biases = sum(operand is not None for operand in read[3:])
     # The state, the cell state of an LSTM, and the gates for the backward pass.
     written = Operand({"lstm": 2 + 4, "gru": 1 + 5}[kind] * units, call.size("x_gates"))
     return (fused_cell(kind, units, biases, *read, written),)
@@ -230,12 +230,12 @@ def _extents(call: Call) -> Recurrent:
         vectors = [call.shape(name) for name in ("bias_w", "bias_r") if len(call.shape(name)) == 1]
         return Recurrent(kind, positions, (of_input, of_state), width, sum(map(prod, vectors)))
     (cells, *_, width), tensors = call.shape("state", 3), call.tensor_list("w")
-    matrices = tuple(one for one in tensors if len(one) == 2)
+    matrices = tuple(tensor for tensor in tensors if len(tensor) == 2)
     if kind == "lstm":
         # With a projection the state is narrower than the cell state.
         width = call.shape("cell_state", 3)[-1]
-    gates = [one for one in matrices if one[0] == GATES[kind] * width]
+    gates = [matrix for matrix in matrices if matrix[0] == GATES[kind] * width]
     if not cells or len(matrices) % cells or len(gates) < 2 * cells:
         raise UncountableError("weight and state shapes do not match")
-    biases = sum(prod(one) for one in tensors if len(one) == 1)
+    biases = sum(prod(tensor) for tensor in tensors if len(tensor) == 1)
     return Recurrent(kind, positions, matrices, cells * width, biases)

@@ -73,9 +73,9 @@ def _results(call: Call) -> int | None:
     if not dimensions:
         return 1
     rank = max(len(shape), 1)
-    if any(not -rank <= one < rank for one in dimensions):
+    if any(not -rank <= dimension < rank for dimension in dimensions):
         raise UncountableError("reduction dimension out of range")
-    gone = {one % rank for one in dimensions}
+    gone = {dimension % rank for dimension in dimensions}
     return prod(extent for place, extent in enumerate(shape) if place not in gone)
 
 

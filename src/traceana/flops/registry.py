@@ -105,8 +105,8 @@ def check_row(formula: str, operands: str) -> None:
         raise ValueError(f"operands {operands!r}: the position of an operand is a number") from None
     if "*" not in formula:
         if formula not in functions():
-            known = near(formula, functions()) or "one of docs/flops.md, or 2*m*k*n"
-            raise ValueError(f"unknown formula {formula!r}: use {known}")
+            nearest = near(formula, functions()) or "one of docs/flops.md, or 2*m*k*n"
+            raise ValueError(f"unknown formula {formula!r}: use {nearest}")
         return
     letters = set("".join(at))
     for factor in formula.replace(" ", "").replace("+", "*").split("*"):
@@ -124,12 +124,13 @@ def operators_of(*names: str) -> tuple[str, ...]:
 def named(call: Call, row: Operator | None = None) -> Call:
     """Return ``call`` with the names of its operands, and no more inputs than the operator has.
 
-    ``row`` is that of the operator. TorchScript records its whole stack: the last inputs count.
+    ``row`` is the operator's row of the vocabulary. TorchScript records its whole stack: the last
+    inputs count.
     """
     row = row or operator_row(call.name)
     most = row.inputs or len(call.shapes)
-    own = call.inputs(slice(max(len(call.shapes) - most, 0), None))
-    return replace(own, formula=row.formula, at=row.operands)
+    trimmed = call.inputs(slice(max(len(call.shapes) - most, 0), None))
+    return replace(trimmed, formula=row.formula, at=row.operands)
 
 
 _COMPLEX: Final = 4
@@ -143,14 +144,14 @@ def cost(call: Call, row: Operator | None = None) -> tuple[Cost, ...] | Refusal:
     row = row or operator_row(call.name)
     if not row.formula:
         return Refusal(NO_FORMULA)
-    own = counted(named(call, row))
+    costs = counted(named(call, row))
     if row.inputs is None or len(call.shapes) != row.inputs + 1:
-        return own
+        return costs
     # An additional input may also be the output tensor, which comes last.
     before = counted(named(call.inputs(slice(row.inputs)), row))
-    if isinstance(own, Refusal) or isinstance(before, Refusal):
-        return before if isinstance(own, Refusal) else own
-    if total_flops(own) == total_flops(before):
+    if isinstance(costs, Refusal) or isinstance(before, Refusal):
+        return before if isinstance(costs, Refusal) else costs
+    if total_flops(costs) == total_flops(before):
         return before
     return Refusal("more inputs recorded than in the operator's schema")
 
@@ -163,14 +164,14 @@ def counted(call: Call) -> tuple[Cost, ...] | Refusal:
         return Refusal(str(error))
     if not any(is_complex(name) for name in call.types):
         return costs
-    if any(one.formula.startswith("convolution.") for one in costs):
+    if any(part.formula.startswith("convolution.") for part in costs):
         return Refusal("complex convolution: its real convolutions are counted")
     return tuple(
-        replace(one, flops=_COMPLEX * one.flops) if one.formula == "matmul" else one
-        for one in costs
+        replace(part, flops=_COMPLEX * part.flops) if part.formula == "matmul" else part
+        for part in costs
     )
 
 
 def total_flops(costs: Iterable[Cost]) -> int:
     """Return the floating-point operations of all parts."""
-    return sum(one.flops for one in costs)
+    return sum(part.flops for part in costs)

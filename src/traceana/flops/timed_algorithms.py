@@ -49,7 +49,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     groups: Positive = 1
 
     def __post_init__(self) -> None:
-        """Raise :class:`ValueError` if the extents are not those of a convolution."""
+        """Raise :class:`ValueError` if no convolution has the extents."""
         try:
             self.convolution(1)
         except UncountableError as error:
@@ -129,8 +129,8 @@ class AlgorithmStudy(msgspec.Struct, frozen=True, kw_only=True):
     """All measurements of one run.
 
     ``layout`` is the order of the axes in memory, ``own`` if each implementation has its own.
-    ``tolerance`` is the limit of ``error``. ``versions`` are those of other software than the
-    library. ``ended`` is the reason for an incomplete measurement, ``None`` for a complete one.
+    ``tolerance`` is the limit of ``error``. ``versions`` are the versions of other software than
+    the library. ``ended`` is the reason for an incomplete measurement, ``None`` for a complete one.
     """
 
     format: Literal["traceana-algorithms"] = FORMAT

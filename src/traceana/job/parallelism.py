@@ -1,5 +1,5 @@
-"""Process groups of a job: what they communicate, which parallelism they are of, the bubbles of a
-pipeline and the balance of experts."""
+"""Process groups of a job: their communication and parallelism, the bubbles of a pipeline and the
+balance of experts."""
 
 from __future__ import annotations
 
@@ -194,17 +194,17 @@ def kind_of(description: str | None) -> str | None:
     None where it names none, or several other than data parallelism with another dimension.
     """
     text = (description or "").lower()
-    found = [kind for kind, pattern in _KINDS if re.search(pattern, text)]
-    if len(found) == 1:
-        return found[0]
-    return _JOINED if set(found) == {"CP", "DP"} else None
+    kinds = [kind for kind, pattern in _KINDS if re.search(pattern, text)]
+    if len(kinds) == 1:
+        return kinds[0]
+    return _JOINED if set(kinds) == {"CP", "DP"} else None
 
 
 def groups(
     collectives: pl.DataFrame, matched: Matched, hosts: Mapping[int, str | None]
 ) -> pl.DataFrame:
     """Return one row per process group, and per size of groups that are not recorded, most time
-    first. ``hosts`` are those of the ranks. The columns are :data:`GROUPS`.
+    first. ``hosts`` are the hosts of the ranks. The columns are :data:`GROUPS`.
     """
     keys = ["group_name", "group_ranks", "group_size"]
     of_ranks = collectives.group_by(keys).agg(pl.col("rank").unique().alias("of_ranks"))
@@ -276,13 +276,13 @@ def pipeline(steps: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         for rank, name, description, listed in used.rows()
         if kind_of(description) == "PP" and rank in (members := _ranks_of(listed))
     ]
-    known = pl.DataFrame(
+    stage_of_rank = pl.DataFrame(
         stages,
         schema={"rank": pl.Int64, "group": pl.String, "members": pl.String, "stage": pl.Int64},
         orient="row",
     ).unique("rank", keep="none")
     measured = steps.filter(~pl.col("warm_up"), pl.col("bubble_ns").is_not_null())
-    rows = aggregated(measured, ["rank"], PIPELINE).join(known, on="rank", how="left")
+    rows = aggregated(measured, ["rank"], PIPELINE).join(stage_of_rank, on="rank", how="left")
     rows = conformed(completed(rows, PIPELINE), PIPELINE)
     return rows.sort("members", "stage", "rank", nulls_last=True)
 
@@ -291,12 +291,13 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
     """Return how much each rank of the groups of kind EP gets from their all-to-alls.
 
     The columns are :data:`EXPERTS`. An all-to-all to the experts has the rank's own tokens as input
-    and those of its experts as output, the one back the other way round; the rank's own are taken
-    to be as many on all ranks. Groups that lack a rank or a size have no rows.
+    and the tokens of its experts as output; the all-to-all back has them the other way round. All
+    ranks are assumed to have as many tokens of their own. Groups that lack a rank or a size have no
+    rows.
     """
     keys = ["group_name", "group_ranks"]
     described = collectives["description"].unique().to_list()
-    of_experts = [one for one in described if kind_of(one) == "EP"]
+    of_experts = [description for description in described if kind_of(description) == "EP"]
     exchanges = collectives.filter(
         pl.col("description").cast(pl.String).is_in(of_experts),
         pl.col("collective") == "all_to_all",
@@ -309,16 +310,16 @@ def experts(collectives: pl.DataFrame) -> pl.DataFrame:
     complete &= pl.col("input_bytes").null_count() + pl.col("output_bytes").null_count() == 0
     mean = pl.col("input_bytes").mean().over(keys)
     processed = pl.col("input_bytes") + pl.col("output_bytes") - mean
-    found = (
+    frame = (
         rows.filter(complete.over(keys))
         .with_columns(processed.round().cast(pl.Int64).alias("expert_bytes"))
         .with_columns(pl.col("expert_bytes").mean().over(keys).alias("mean"))
     )
-    members = [spans(sorted(_ranks_of(text))) for text in found["group_ranks"]]
-    found = found.with_columns(
+    members = [spans(sorted(_ranks_of(text))) for text in frame["group_ranks"]]
+    frame = frame.with_columns(
         pl.Series("members", members, dtype=pl.String), pl.col("group_name").alias("group")
     )
-    return conformed(completed(found, EXPERTS), EXPERTS).sort(
+    return conformed(completed(frame, EXPERTS), EXPERTS).sort(
         "imbalance", "members", "rank", descending=[True, False, False], nulls_last=True
     )
 

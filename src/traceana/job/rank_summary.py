@@ -1,7 +1,7 @@
-"""What is kept of a rank: small tables of sums, steps and collectives, as Parquet files.
+"""The summary of a rank: small tables of sums, steps and collectives, as Parquet files.
 
-A rank's events stay in the process that read them. Sums are exact integers, so that summaries of
-any number of ranks add up to what one Trace of all of them has.
+A rank's events stay in the process that read them. Sums are exact integers, so that the summaries
+of any number of ranks add up to the sums of one Trace of all of them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The facts of a rank and its tables, those of :data:`TABLES`."""
+    """The facts of a rank, and its tables (:data:`TABLES`)."""
 
     facts: Facts
     tables: Mapping[str, pl.DataFrame]

@@ -1,7 +1,7 @@
 """``traceana ranks``: one row per rank of a distributed job, from summaries of the ranks.
 
-The tables of all ranks, from their summaries. Of many ranks processes put the summaries of some
-together, then what that gives, and so on until few are left: a tree, whose root is read here.
+The summaries of many ranks are joined in a tree: processes join the summaries of a few ranks, then
+the joined ones, until few are left. These are read here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ OK: Final = "ok"
 DAMAGED: Final = "damaged"
 NOT_READ: Final = "not read"
 MISSING: Final = "missing"
-"""What ``status`` of a rank can be."""
+"""The values of a rank's ``status``."""
 _MOST_MISSING: Final = 100_000
 """Rows of missing ranks; a world size beyond is damaged."""
 
@@ -112,7 +112,7 @@ _FIGURES: Final = (
         title="exposed copies",
     ),
 )
-"""Those of :class:`~traceana.job.rank_summary.Facts`."""
+"""The columns from :class:`~traceana.job.rank_summary.Facts`."""
 _STEPS: Final = (
     Column("steps", COUNT, "number of measured steps", pl.len()),
     Column(
@@ -228,7 +228,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def count_text(self) -> str:
-        """What is known of the collectives, in words; empty without any."""
+        """The number of matched collectives, in words; empty without any."""
         if not self.collective_count:
             return ""
         return f"{self.matched:,} of {self.collective_count:,} matched across ranks"
@@ -256,9 +256,9 @@ def summarize(
 ) -> list[Kept]:
     """Return the summaries of ``files``, kept in ``folder``, by default in traceana's cache.
 
-    ``workers`` processes of this machine read them, or those of a Dask ``scheduler``. Raises
-    :class:`~traceana.errors.CannotWriteError`, ``MissingDependencyError``, and the
-    errors of wrong options.
+    ``workers`` processes of this machine read them, or the workers of a Dask ``scheduler``. Raises
+    :class:`~traceana.errors.CannotWriteError`, ``MissingDependencyError``, and the errors of wrong
+    options.
     """
     # A wrong option is an error of the command, not of each rank.
     rules_in_use(None if reading.rules is None else Path(reading.rules))
@@ -288,12 +288,12 @@ def merged(folder: Path) -> list[Kept]:
     kept: dict[str, Kept] = {}
     for target in sorted(folder.glob("*/")):
         folders = tuple(sorted(target.glob("[0-9]*")))
-        facts = [read_facts(one) for one in folders]
+        facts = [read_facts(subfolder) for subfolder in folders]
         if None in facts:
             raise NotFoundError(f"{target} is not as it was written: run its shard again")
-        for one in facts[:1]:
-            assert one is not None
-            kept[one.source] = Kept(one.source, folders)
+        for summary in facts[:1]:
+            assert summary is not None
+            kept[summary.source] = Kept(summary.source, folders)
     if not kept:
         raise NotFoundError(
             f"{folder} has no summaries of ranks: write them with --shard i/N --keep"
@@ -352,19 +352,19 @@ def job(kept: Sequence[Kept]) -> Job:
         # Collectives of the other ranks that these lack have waits all the same.
         theirs = collectives.filter(~pl.col("rank").is_in(left_out))
         matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
-    own = own_times(compared, matched.each)
-    late = stragglers(own)
+    times = own_times(compared, matched.each)
+    late = stragglers(times)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
-        by_step(own),
-        arrivals(matched.each, own["step"].unique()),
+        by_step(times),
+        arrivals(matched.each, times["step"].unique()),
         _by_collective(matched),
         groups(collectives, matched, {rank: summary.host for rank, (_, summary) in read.items()}),
         _causes(read, late, steps, tables["idle"]),
         matched_of_all.count,
         matched.matched,
-        own["step"].n_unique(),
+        times["step"].n_unique(),
         _parts(read, steps, tables["idle"]),
         pipeline(steps, collectives),
         experts(collectives),
@@ -376,17 +376,17 @@ def job(kept: Sequence[Kept]) -> Job:
 def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:
     """Return the rank of each summary, None for a file that was not read and has no rank, and the
     source of the ranks."""
-    read = [one for one in facts if not one.reason]
-    files = [Path(one.source) for one in read]
-    known, how = ranks_of(files, [one.recorded for one in read])
-    of_read = iter(known)
-    taken: set[int | None] = {*known}
+    read = [summary for summary in facts if not summary.reason]
+    files = [Path(summary.source) for summary in read]
+    ranks, how = ranks_of(files, [summary.recorded for summary in read])
+    of_read = iter(ranks)
+    taken: set[int | None] = {*ranks}
     numbers: list[int | None] = []
-    for one in facts:
-        if not one.reason:
+    for summary in facts:
+        if not summary.reason:
             numbers.append(next(of_read))
             continue
-        named = rank_in(Path(one.source))
+        named = rank_in(Path(summary.source))
         free = named is not None and named not in taken
         numbers.append(named if free else None)
         if free:
@@ -399,7 +399,7 @@ def _rows(
     facts: Sequence[Facts],
     steps: pl.DataFrame,
     read: Mapping[int, tuple[Path, Facts]],
-    found: Matched,
+    matched: Matched,
     late: pl.DataFrame,
     clocks: pl.DataFrame,
 ) -> pl.DataFrame:
@@ -420,7 +420,7 @@ def _rows(
         rows += [(rank, MISSING, "no file of this rank", *empty) for rank in missing]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     of_steps = aggregated(steps.filter(~pl.col("warm_up")), ["rank"], _STEPS)
-    waits = aggregated(found.each, ["rank"], _WAITS)
+    waits = aggregated(matched.each, ["rank"], _WAITS)
     for table in (of_steps, waits, clocks, late.select("rank", *names_of(EXCESS))):
         frame = frame.join(table, on="rank", how="left", maintain_order="left")
     was_read = pl.col("rank").is_in(list(read))
@@ -455,14 +455,14 @@ def _status(facts: Facts) -> tuple[str, str | None]:
 
 def _world(facts: Sequence[Facts]) -> int:
     """Return the number of ranks that the files record, 0 where they do not."""
-    return min(max((one.world_size or 0 for one in facts), default=0), _MOST_MISSING)
+    return min(max((summary.world_size or 0 for summary in facts), default=0), _MOST_MISSING)
 
 
-def _by_collective(found: Matched) -> pl.DataFrame:
+def _by_collective(matched: Matched) -> pl.DataFrame:
     """Return the columns :data:`COLLECTIVES` of the matched ones, most waiting first."""
     keys = ["collective", "message_bytes", "group_size"]
     last = (
-        found.each.filter("last")
+        matched.each.filter("last")
         .group_by(*keys, "rank")
         .agg(pl.len().alias("last_count"), pl.col("delay_ns").sum())
         .sort("delay_ns", "last_count", "rank", descending=[True, True, False])
@@ -470,8 +470,8 @@ def _by_collective(found: Matched) -> pl.DataFrame:
         .select(*keys, pl.col("rank").alias("last_rank"), "last_count")
     )
     rows = (
-        aggregated(found.each, keys, COLLECTIVES)
-        .join(bandwidths(found, keys), on=keys, how="left", nulls_equal=True)
+        aggregated(matched.each, keys, COLLECTIVES)
+        .join(bandwidths(matched, keys), on=keys, how="left", nulls_equal=True)
         .join(last, on=keys, how="left", nulls_equal=True)
         .sort("wait_ns", *keys, descending=[True, False, False, False], nulls_last=True)
     )
@@ -487,13 +487,13 @@ def _parts(
     """
     counts = dict(steps.group_by("rank").len().rows())
     rows: list[tuple[int, str, str | None, float]] = []
-    for rank, (_, one) in sorted(read.items()):
-        exposed = one.compute_ns + one.exposed_communication_ns + one.exposed_copy_ns
+    for rank, (_, summary) in sorted(read.items()):
+        exposed = summary.compute_ns + summary.exposed_communication_ns + summary.exposed_copy_ns
         times = {
-            "compute": one.compute_ns,
-            "exposed collectives": one.exposed_communication_ns,
-            "exposed copies": one.exposed_copy_ns,
-            "other work": one.busy_ns - exposed,
+            "compute": summary.compute_ns,
+            "exposed collectives": summary.exposed_communication_ns,
+            "exposed copies": summary.exposed_copy_ns,
+            "other work": summary.busy_ns - exposed,
         }
         rows += [(rank, part, None, time / counts.get(rank, 1)) for part, time in times.items()]
     rows += [
@@ -510,8 +510,8 @@ def _causes(
     steps: pl.DataFrame,
     idle: pl.DataFrame,
 ) -> dict[int, str]:
-    found = late.filter("straggler")
-    if found.is_empty():
+    slow = late.filter("straggler")
+    if slow.is_empty():
         return {}
     counts = dict(steps.group_by("rank").len().rows())
     compute = {rank: facts.compute_ns for rank, (_, facts) in read.items()}
@@ -522,7 +522,7 @@ def _causes(
     kernels = kernels.filter(pl.col("category").fill_null("") != "collective")
     return {
         rank: cause(rank, spent, kernels, excess)
-        for rank, excess in found.select("rank", "excess_ns").iter_rows()
+        for rank, excess in slow.select("rank", "excess_ns").iter_rows()
     }
 
 

@@ -78,7 +78,8 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
 
 
 def _at(url: str) -> list[Remote]:
-    """Return the files at ``url``: of a folder those with the names of traces, of a pattern all."""
+    """Return the files at ``url``: a pattern's files, or a folder's files with the names of
+    traces."""
     from traceana.readers.inputs import is_name_of_trace
 
     store, key = _store(url)
@@ -90,26 +91,26 @@ def _at(url: str) -> list[Remote]:
         # Objects are listed by whole folders.
         folder = key[: pattern.start()].rpartition("/")[0] if pattern else key.rstrip("/")
         listed = sorted(
-            (one for batch in store.list(folder or None) for one in batch),
-            key=lambda one: one["path"],
+            (listing for batch in store.list(folder or None) for listing in batch),
+            key=lambda listing: listing["path"],
         )
     wanted = [
-        one
-        for one in listed
+        listing
+        for listing in listed
         if (
-            fnmatchcase(one["path"], key)
+            fnmatchcase(listing["path"], key)
             if pattern
-            else is_name_of_trace(PurePosixPath(one["path"]).name)
+            else is_name_of_trace(PurePosixPath(listing["path"]).name)
         )
     ]
     if not wanted:
         raise NotFoundError(f"{url}: no traces there, of {len(listed):,} objects")
-    return [_remote(root + one["path"], one) for one in wanted]
+    return [_remote(root + listing["path"], listing) for listing in wanted]
 
 
-def _remote(url: str, known: Any) -> Remote:
-    version = known["e_tag"] or known["version"] or str(known["last_modified"])
-    return Remote(url, known["size"], version)
+def _remote(url: str, listing: Any) -> Remote:
+    version = listing["e_tag"] or listing["version"] or str(listing["last_modified"])
+    return Remote(url, listing["size"], version)
 
 
 def _store(url: str) -> tuple[Any, str]:
@@ -163,14 +164,14 @@ def state(source: Source) -> list[str]:
     """Return texts that differ where the content of ``source`` does."""
     if isinstance(source, Remote):
         return [source.url, str(source.size), source.version]
-    found = [str(source.resolve())]
-    for one in sorted(source.rglob("*")) if source.is_dir() else [source]:
+    texts = [str(source.resolve())]
+    for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
         try:
-            facts = one.stat()
+            facts = file.stat()
         except OSError:
             continue
-        found.append(f"{one.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}")
-    return found
+        texts.append(f"{file.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}")
+    return texts
 
 
 def sizes(source: Source) -> list[tuple[str, int]]:
@@ -178,7 +179,7 @@ def sizes(source: Source) -> list[tuple[str, int]]:
     if isinstance(source, Remote):
         return [(PurePosixPath(source.url).suffix, source.size)]
     inside = source.rglob("*") if source.is_dir() else [source]
-    return [(one.suffix, one.stat().st_size) for one in inside if one.is_file()]
+    return [(file.suffix, file.stat().st_size) for file in inside if file.is_file()]
 
 
 @contextmanager

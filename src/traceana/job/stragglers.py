@@ -61,7 +61,7 @@ EXCESS: Final = (
         "`straggler_chance`, and there are several ranks",
     ),
 )
-"""A rank's own time, without waits, against that of the median rank."""
+"""A rank's own time, without waits, against the median rank's."""
 STRAGGLERS: Final = (
     _RANK,
     Column("own_ns", TIME, "mean own time over the steps", pl.col("own_ns").mean().round()),
@@ -90,8 +90,8 @@ def comparable(steps: pl.DataFrame) -> pl.DataFrame:
     ranks compared have.
 
     ``steps`` has ``rank`` and the columns of a summary's table. Ranks with few steps, for example
-    of a truncated trace, are left out where that leaves more rows: of the ranks with most steps as
-    many are compared as have most steps in common, times their number.
+    of a truncated trace, are left out where that leaves more rows: ranks are added in order of
+    their number of steps, as long as the number of ranks times their common steps grows.
     """
     measured = steps.filter(~pl.col("warm_up"))
     having = (
@@ -102,8 +102,8 @@ def comparable(steps: pl.DataFrame) -> pl.DataFrame:
     common: set[int] = set()
     most = compared = 0
     numbers: set[int] = set()
-    for number, (_, own) in enumerate(having.iter_rows(), 1):
-        common = common.intersection(own) if number > 1 else set(own)
+    for number, (_, steps_of_rank) in enumerate(having.iter_rows(), 1):
+        common = common.intersection(steps_of_rank) if number > 1 else set(steps_of_rank)
         if number * len(common) >= most:
             most, compared, numbers = number * len(common), number, common
     ranks = having["rank"].head(compared).to_list()
@@ -113,8 +113,8 @@ def comparable(steps: pl.DataFrame) -> pl.DataFrame:
 def own_times(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
     """Return ``rank``, ``step``, ``wall_ns``, ``wait_ns``, ``own_ns`` of ``steps``.
 
-    ``steps`` are those of :func:`comparable`, ``each`` is the table of the collectives that are
-    matched across their ranks (:class:`traceana.analyze.collective_ranks.Matched`).
+    ``steps`` are from :func:`comparable`, ``each`` is the table of the collectives that are matched
+    across their ranks (:class:`traceana.analyze.collective_ranks.Matched`).
     """
     waits = each.group_by("rank", "step").agg(pl.col("wait_ns").sum())
     return (
@@ -131,7 +131,7 @@ def arrivals(each: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
     """Return ``rank``, ``count`` of its collectives, in how many of them it arrived last
     (``last_count``), and the mean wait of another rank for it, added up (``others_wait_ns``).
 
-    ``each`` is the table of the matched collectives; those of ``steps`` count, without steps all.
+    ``each`` is the table of the matched collectives. Without ``steps`` all count, else only theirs.
     """
     others = pl.col("wait_ns").sum().over("occurrence") / (pl.len().over("occurrence") - 1)
     return (
@@ -147,14 +147,14 @@ def arrivals(each: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
     )
 
 
-def stragglers(own: pl.DataFrame) -> pl.DataFrame:
+def stragglers(times: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank, the longest own time first.
 
     The columns are :data:`STRAGGLERS`, without causes.
     """
-    ranks = own["rank"].n_unique()
+    ranks = times["rank"].n_unique()
     middle = pl.col("own_ns").median().over("step")
-    of_all = own.with_columns(
+    of_all = times.with_columns(
         (pl.col("own_ns") - middle).alias("excess"),
         (pl.col("own_ns") == pl.col("own_ns").max().over("step")).alias("is_longest"),
         middle.alias("middle"),
@@ -175,16 +175,16 @@ def stragglers(own: pl.DataFrame) -> pl.DataFrame:
 
 
 def steps_needed(ranks: int) -> int:
-    """Return in how many steps in a row one of ``ranks`` ranks has to be longest to be a straggler:
-    the chance of that, times the number of ranks, is below ``STRAGGLER_CHANCE``."""
+    """Return how many steps in a row a rank has to take longest to be a straggler: the chance of
+    it, times the number of ``ranks``, is below ``STRAGGLER_CHANCE``."""
     return next(n for n in range(1, 1000) if float(ranks) ** (1 - n) < STRAGGLER_CHANCE)
 
 
-def by_step(own: pl.DataFrame) -> pl.DataFrame:
-    """Return ``own``, the result of :func:`own_times`, in the columns :data:`STEPS`."""
+def by_step(times: pl.DataFrame) -> pl.DataFrame:
+    """Return ``times``, the result of :func:`own_times`, in the columns :data:`STEPS`."""
     middle = pl.col("own_ns").median().over("step")
     excess = pl.col("own_ns") - middle
-    rows = own.with_columns(
+    rows = times.with_columns(
         excess.round().alias("excess_ns"),
         pl.when(middle > 0).then(excess / middle).alias("excess_share"),
     )
@@ -213,19 +213,19 @@ def heat(steps: pl.DataFrame, most: int) -> pl.DataFrame:
 def cause(rank: int, spent: pl.DataFrame, kernels: pl.DataFrame, excess_ns: float) -> str:
     """Return why ``rank`` takes longer, in words; empty where nothing explains half of it.
 
-    ``spent`` has ``rank``, ``what`` and ``step_ns`` (a mean per step): what each rank spends its
-    time on, ``compute`` and the causes of idle time. ``kernels`` has ``rank``, ``name``, ``calls``
-    and ``time_ns`` of the computing kernels. ``excess_ns`` is the rank's excess in a step.
+    ``spent`` has ``rank``, ``what`` and ``step_ns`` (a mean per step): the time of each rank by
+    ``compute`` and the causes of idle time. ``kernels`` has ``rank``, ``name``, ``calls`` and
+    ``time_ns`` of the computing kernels. ``excess_ns`` is the rank's excess in a step.
     """
     typical = spent.filter(pl.col("rank") != rank).group_by("what").agg(pl.col("step_ns").median())
-    own = spent.filter(pl.col("rank") == rank)
-    more = own.join(typical, on="what", how="full", suffix="_typical", coalesce=True).select(
+    of_rank = spent.filter(pl.col("rank") == rank)
+    more = of_rank.join(typical, on="what", how="full", suffix="_typical", coalesce=True).select(
         "what", (pl.col("step_ns").fill_null(0) - pl.col("step_ns_typical").fill_null(0)).alias("d")
     )
-    found = more.sort("d", "what", descending=[True, False]).head(1)
-    if found.is_empty() or excess_ns <= 0 or found["d"].item() < STRAGGLER_CAUSE * excess_ns:
+    largest = more.sort("d", "what", descending=[True, False]).head(1)
+    if largest.is_empty() or excess_ns <= 0 or largest["d"].item() < STRAGGLER_CAUSE * excess_ns:
         return ""
-    what = found["what"].item()
+    what = largest["what"].item()
     if what != COMPUTE:
         return f"idle: {what}"
     others = (

@@ -96,7 +96,8 @@ class Processes(msgspec.Struct, frozen=True):
 def kept_or_read(
     files: Sequence[Source], reading: Reading, folder: Path, engine: Engine, done: Done
 ) -> list[Kept]:
-    """Return the summaries of ``files`` in their order; those in ``folder`` are not read again.
+    """Return the summaries of ``files`` in their order; files with one in ``folder`` are not read
+    again.
 
     A file that cannot be read has one summary with the reason, which the next run tries again.
     Raises ``OSError`` where ``folder`` cannot be written, and the errors of options that are wrong
@@ -176,10 +177,10 @@ def _run(
                         waiting.append(file)
                         broken = True
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for one in finished:
-                    file = running.pop(one)
+                for future in finished:
+                    file = running.pop(future)
                     try:
-                        one.result()
+                        future.result()
                     except engine.died:
                         alone.append(file)
                         broken = True
@@ -200,7 +201,7 @@ def process_pool(workers: int) -> Executor:
 
 
 _OF_SCRIPT: Final = ("__file__", "__spec__")
-"""What of its main module makes a process run that again."""
+"""Attributes of the main module that make a new process run it again."""
 
 
 class _Process(SpawnProcess):
@@ -209,14 +210,14 @@ class _Process(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802
         script: dict[str, Any] = vars(sys.modules["__main__"])
-        known: dict[str, Any] = {one: script[one] for one in _OF_SCRIPT if one in script}
+        saved: dict[str, Any] = {name: script[name] for name in _OF_SCRIPT if name in script}
         script.update(dict.fromkeys(_OF_SCRIPT))
         try:
             return SpawnProcess._Popen(process_obj)
         finally:
             for name in _OF_SCRIPT:
                 del script[name]
-            script.update(known)
+            script.update(saved)
 
 
 class _Context(SpawnContext):
@@ -271,8 +272,8 @@ def _written(each: Sequence[Any], target: Path) -> None:
     from traceana.job import rank_summary
 
     shutil.rmtree(target, ignore_errors=True)
-    for number, one in enumerate(each):
-        rank_summary.write(one, target / f"{number:06}")
+    for number, summary in enumerate(each):
+        rank_summary.write(summary, target / f"{number:06}")
 
 
 _WAIT_S: Final = 60
@@ -283,7 +284,7 @@ _AHEAD: Final = 2
 
 
 class Cluster:
-    """A Dask scheduler at ``address`` (``tcp://host:port``), or that of a scheduler file.
+    """A Dask scheduler at ``address``: ``tcp://host:port``, or a scheduler file.
 
     Workers need this version of traceana, the files of the ranks at the same paths or URLs, and the
     folder of the summaries. Dask starts a task again elsewhere when its worker dies, as often as

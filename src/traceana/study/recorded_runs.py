@@ -25,7 +25,7 @@ _GPU_OPTIONS: Final = ("cuda", "gpu", "rocm")
 WITHOUT: Final = "without profiler"
 WITH: Final = "with profiler"
 KERNELS: Final = "kernels"
-"""The time of a step is that of its kernels: a trace without a step time."""
+"""The step time is the time of the kernels: the trace has no step time."""
 
 TIMED: Final = frozenset({"network", "batch", "processes"})
 """The options with columns of their own in a table of whole steps."""
@@ -190,19 +190,19 @@ def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED
     kinds = {run.device_kind for run in runs}
     versions: dict[str | None, set[str | None]] = defaultdict(set)
     given: dict[tuple[str | None, str], set[object]] = defaultdict(set)
-    known = {name for own in facts for name in own}
-    for run, own in zip(runs, facts, strict=True):
+    option_names = {name for options in facts for name in options}
+    for run, options in zip(runs, facts, strict=True):
         versions[run.framework].add(run.version)
-        for name in known:
-            given[run.framework, name].add(own.get(name))
+        for name in option_names:
+            given[run.framework, name].add(options.get(name))
     names = []
-    for run, own in zip(runs, facts, strict=True):
+    for run, options in zip(runs, facts, strict=True):
         parts = [run.framework or PurePath(run.folder).name]
         if len(versions[run.framework]) > 1 and run.version:
             parts[0] += f" {run.version}"
         parts += [run.device_kind] if len(kinds) > 1 else []
-        differing = sorted(name for name in own if len(given[run.framework, name]) > 1)
-        parts += [f"{name.replace('_', '-')} {_value(own[name])}" for name in differing]
+        differing = sorted(name for name in options if len(given[run.framework, name]) > 1)
+        parts += [f"{name.replace('_', '-')} {_value(options[name])}" for name in differing]
         names.append(", ".join(parts))
     # Names that repeat in a cell get the parts of the folders that differ.
     cells = [(name, cell(run)) for run, name in zip(runs, names, strict=True)]
@@ -226,7 +226,7 @@ def _value(value: object) -> str:
 def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
     """Return lines with machines and software of ``runs``, and the timing method.
 
-    Without ``timed`` the times are those of the traces.
+    Without ``timed`` the times are from the traces.
     """
     named = any(run.device_name for run in runs)
     machines = _listed(run.device_name or (_UNNAMED if named else None) for run in runs)
@@ -239,11 +239,11 @@ def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ..
     batches: dict[str, list[str]] = {}
     for run in runs:
         if run.network is not None:
-            own = batches.setdefault(run.network, [])
-            own += [str(run.batch)] if run.batch and str(run.batch) not in own else []
+            sizes = batches.setdefault(run.network, [])
+            sizes += [str(run.batch)] if run.batch and str(run.batch) not in sizes else []
     networks = ", ".join(
-        f"{network} at batch {', '.join(own)}" if own and not timed else network
-        for network, own in batches.items()
+        f"{network} at batch {', '.join(sizes)}" if sizes and not timed else network
+        for network, sizes in batches.items()
     )
     first = " · ".join(part for part in (networks, machines, software, libraries) if part)
     measured = [run for run in runs if run.steps_ns]
@@ -282,8 +282,10 @@ def command(
     if network is not None and network not in NETWORKS:
         placeholder = [] if sweep is None else [f"{{{sweep[0]}}}"]
         return " ".join(["traceana record", *swept, "-o FOLDER -- YOUR COMMAND", *placeholder])
-    own = ["--framework", _FRAMEWORKS.get(framework or "", "pytorch"), "--network"]
-    return " ".join(["traceana record", *own, network or "alexnet", *swept, *options, "-o FOLDER"])
+    arguments = ["--framework", _FRAMEWORKS.get(framework or "", "pytorch"), "--network"]
+    return " ".join(
+        ["traceana record", *arguments, network or "alexnet", *swept, *options, "-o FOLDER"]
+    )
 
 
 class Traced(msgspec.Struct, frozen=True):
@@ -296,7 +298,7 @@ class Traced(msgspec.Struct, frozen=True):
 
 def on_a_gpu(traced: Sequence[Traced], why: str) -> tuple[str, ...]:
     """Return instructions to record on a GPU if all runs are on the CPU."""
-    if traced and all(one.run.device_kind == "CPU" for one in traced):
+    if traced and all(traced_run.run.device_kind == "CPU" for traced_run in traced):
         run = traced[0].run
         words = command(run.framework, run.network, "--device cuda")
         return (f"{why}; on a GPU: {words}",)

@@ -1,6 +1,6 @@
 """Studies of the step times of recorded runs: by batch size, by framework, by number of devices.
 
-The speedup by number of devices, and models of it, are those of Kim et al. 2017, Figure 10.
+The speedup by number of devices, and its models, are after Kim et al. 2017, Figure 10.
 """
 
 from __future__ import annotations
@@ -155,12 +155,12 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
     The order of ``runs`` decides which framework is the reference.
     """
     names = labels(runs, lambda run: (run.network, run.batch, run.devices))
-    found = [
+    rows = [
         run.row(name)
         for run, name in zip(runs, names, strict=True)
         if run.batch and run.network is not None
     ]
-    frame = pl.DataFrame(found, schema=_schema(RATIO))
+    frame = pl.DataFrame(rows, schema=_schema(RATIO))
     first = frame["run"].first() if frame.height else None
     # The same series is the reference of every network that has it.
     alike = ("network", "batch", "device_kind")
@@ -198,7 +198,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
 
 def _missing_frameworks(frame: pl.DataFrame) -> list[str]:
     if frame.is_empty():
-        both = [command(one, "alexnet", "--batch 32") for one in ("PyTorch", "JAX")]
+        both = [command(name, "alexnet", "--batch 32") for name in ("PyTorch", "JAX")]
         return [f"record: {'; '.join(both)}"]
     alone = frame.filter(pl.col("run").n_unique().over("network", "batch", "device_kind") == 1)
     commands = []
@@ -286,7 +286,7 @@ FITTED_MODELS: Final = (
 def scaling_study(
     runs: Sequence[Recorded], communications: Sequence[Communication | None]
 ) -> Study:
-    """Return the speedup by number of devices; ``communications`` are those of ``runs``.
+    """Return the speedup by number of devices; ``communications`` has one for each of ``runs``.
 
     Runs of one series have the same network, framework, options, and batch (global or per device).
     The section ``models`` has the models of each series (:class:`Fit`).
@@ -323,7 +323,7 @@ def in_series(
     """Return one row per run and series (:data:`SCALING`), for runs with a batch.
 
     A run could be in a strong-scaling and a weak-scaling series. The series with more device counts
-    is used, with all of its runs; of equal ones the strong-scaling series.
+    is used, with all of its runs; of equally long ones the strong-scaling series.
     """
     rows: list[dict[str, object]] = []
     for run, name, exchanged in zip(runs, names, communications, strict=True):
@@ -346,8 +346,8 @@ def in_series(
     # The added 1 prefers the strong-scaling series of two equally long ones.
     length = 2 * pl.col("devices").n_unique().over(SERIES) + (pl.col("scaling") == STRONG)
     longest = pl.col("_length") == pl.col("_length").max().over("_folder")
-    one = pl.col("images_per_s").filter(pl.col("devices") == 1).mean().over(SERIES)
-    speedup = pl.col("images_per_s") / one
+    single_device = pl.col("images_per_s").filter(pl.col("devices") == 1).mean().over(SERIES)
+    speedup = pl.col("images_per_s") / single_device
     return (
         pl.DataFrame(rows, schema={**_schema(SCALING), "_folder": pl.String})
         .with_columns(length.alias("_length"))
@@ -432,15 +432,15 @@ def fits(
         return None
     measured = np.asarray(step_ns, dtype=np.float64)
     mean = float(measured.mean())
-    found = []
+    models = []
     for gathering in GATHERINGS:
         design = _design(gathering, devices, shared_batch)
         times, *_ = np.linalg.lstsq(design, measured, rcond=None)
         residual = float(np.sqrt(np.mean((measured - design @ times) ** 2)))
         compute, gather = map(float, times)
         share = residual / mean if mean else 0.0
-        found.append(Fit(gathering, shared_batch, compute, gather, residual, share))
-    return tuple(sorted(found, key=lambda fit: fit.residual_ns))
+        models.append(Fit(gathering, shared_batch, compute, gather, residual, share))
+    return tuple(sorted(models, key=lambda fit: fit.residual_ns))
 
 
 def _design(gathering: Gathering, devices: Sequence[int] | Floats, shared_batch: bool) -> Floats:
@@ -455,20 +455,23 @@ def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[s
     A series with fewer than three device counts has no models, but a note.
     """
     parts, rows, refusals = [], [], []
-    unknown = frame.with_columns(pl.lit(None, pl.Int64).alias(one) for one in FITTED.values())
+    unknown = frame.with_columns(pl.lit(None, pl.Int64).alias(column) for column in FITTED.values())
     for keys, series in frame.group_by(SERIES, maintain_order=True):
         name_of = dict(zip(SERIES, keys, strict=True))
         timed = series.drop_nulls("step_ns")
         shared = name_of["scaling"] == STRONG
-        found = fits(timed["devices"].to_list(), timed["step_ns"].to_list(), shared_batch=shared)
-        times = {one: pl.Series(one, [None] * series.height, pl.Int64) for one in FITTED.values()}
-        for fit in found or ():
+        models = fits(timed["devices"].to_list(), timed["step_ns"].to_list(), shared_batch=shared)
+        times = {
+            column: pl.Series(column, [None] * series.height, pl.Int64)
+            for column in FITTED.values()
+        }
+        for fit in models or ():
             fitted = fit.step_ns(series["devices"].to_list()).round()
             times[FITTED[fit.gathering]] = pl.Series(fitted).cast(pl.Int64)
         parts.append(series.with_columns(**times))
-        if found is None:
+        if models is None:
             counts = timed["devices"].n_unique()
-            name, network, batch = (name_of[one] for one in ("run", "network", "batch"))
+            name, network, batch = (name_of[key] for key in ("run", "network", "batch"))
             sweep = ("processes", (1, 2, 4))
             words = command(series["framework"][0], network, f"--batch {batch}", sweep=sweep)
             refusals.append(
@@ -485,9 +488,9 @@ def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[s
                 "gather_ns": round(fit.gather_ns),
                 "residual_ns": round(fit.residual_ns),
                 "residual_share": fit.residual_share,
-                "fits_better": fit is found[0] and fit.residual_ns < found[1].residual_ns,
+                "fits_better": fit is models[0] and fit.residual_ns < models[1].residual_ns,
             }
-            for fit in found
+            for fit in models
         ]
     return (
         pl.concat(parts or [unknown]),

@@ -63,11 +63,11 @@ def with_published(study: Study) -> Study:
     and findings of the paper.
     """
     columns = (*study.result.columns, SOURCE)
-    own, printed = conformed(study.result.frame, columns), rows(study.name, columns)
-    sentences = [sentence for one in exhibits(study.name) for sentence in one.sentences]
+    measured, printed = conformed(study.result.frame, columns), rows(study.name, columns)
+    sentences = [sentence for exhibit in exhibits(study.name) for sentence in exhibit.sentences]
     result = replace(
         study.result,
-        _frame=pl.concat([own, printed]),
+        _frame=pl.concat([measured, printed]),
         notes=(*study.result.notes, *sentences),
         columns=columns,
     )
@@ -103,15 +103,15 @@ class Exhibit(msgspec.Struct, frozen=True):
         parts = (self.shows, self.method, self.hardware, self.versions)
         summary = f"{self.source}: {'; '.join(part for part in parts if part)}"
         drawn = () if self.rows else (f"{self.source}: plotted only, no printed numbers",)
-        found = (f"{self.authors}: {finding}" for finding in self.findings)
-        return (summary, *drawn, *found)
+        findings = (f"{self.authors}: {finding}" for finding in self.findings)
+        return (summary, *drawn, *findings)
 
 
 @cache
 def exhibits(study: str | None = None) -> tuple[Exhibit, ...]:
     """Return the exhibits of ``study``, or all of them."""
-    found = [exhibit for paper in PAPERS for exhibit in _read(paper)]
-    return tuple(one for one in found if study in (None, one.study))
+    every = [exhibit for paper in PAPERS for exhibit in _read(paper)]
+    return tuple(exhibit for exhibit in every if study in (None, exhibit.study))
 
 
 def rows(study: str, columns: Columns) -> pl.DataFrame:
@@ -119,8 +119,10 @@ def rows(study: str, columns: Columns) -> pl.DataFrame:
 
     ``source`` is the table or figure.
     """
-    found = [{**row, "source": one.source} for one in exhibits(study) for row in one.rows]
-    return pl.DataFrame(found, schema={column.name: column.dtype for column in columns})
+    values = [
+        {**row, "source": exhibit.source} for exhibit in exhibits(study) for row in exhibit.rows
+    ]
+    return pl.DataFrame(values, schema={column.name: column.dtype for column in columns})
 
 
 def _read(paper: str) -> list[Exhibit]:
@@ -137,17 +139,16 @@ def _read(paper: str) -> list[Exhibit]:
             hardware=whole.get("hardware"),
             versions=whole.get("versions"),
             findings=tuple(table.get("findings", ())),
-            rows=tuple(_row(row) for row in table.get("row", ())),
+            rows=tuple(
+                {
+                    _COLUMNS.get(key, key): _quantity(key, value) if key in _UNITS else value
+                    for key, value in row.items()
+                }
+                for row in table.get("row", ())
+            ),
         )
         for table in whole["exhibit"]
     ]
-
-
-def _row(printed: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        _COLUMNS.get(key, key): _quantity(key, value) if key in _UNITS else value
-        for key, value in printed.items()
-    }
 
 
 def _quantity(kind: str, printed: str) -> int:

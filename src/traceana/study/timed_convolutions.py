@@ -142,12 +142,12 @@ def convolution_study(
     are numbered.
     """
     sources: list[str] = []
-    variants = {(one.precision, one.layout) for one in measured}
-    for one in measured:
-        source = f"{one.library} {one.library_version}"
-        source += f", {one.precision}, {one.layout}" if len(variants) > 1 else ""
+    variants = {(study.precision, study.layout) for study in measured}
+    for study in measured:
+        source = f"{study.library} {study.library_version}"
+        source += f", {study.precision}, {study.layout}" if len(variants) > 1 else ""
         sources.append(source if source not in sources else f"{source} ({len(sources) + 1})")
-    runs = [one.run for one in traced]
+    runs = [recorded.run for recorded in traced]
     names = labels(runs, lambda run: (run.network, run.batch), HAVE_COLUMNS)
     order: tuple[str | pl.Expr, ...]
     if name is Name.ALGORITHMS:
@@ -157,32 +157,36 @@ def convolution_study(
             table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
             rounded = table.with_columns(pl.col("time_ns", "fastest_ns", "common_ns").round())
             frames.append(_rows(rounded, network=study.network, run=source))
-        for own, label in zip(traced, names, strict=True):
-            chosen = of_basis(work([Run(label, own.trace, own.model)], "algorithm"))
+        for recorded, label in zip(traced, names, strict=True):
+            chosen = of_basis(work([Run(label, recorded.trace, recorded.model)], "algorithm"))
             chosen = chosen.filter(pl.col("category") == "conv").rename({"pass": "direction"})
-            chosen = chosen.with_columns(pl.lit(own.run.batch, pl.Int64).alias("batch"))
-            frames.append(_rows(chosen, network=own.run.network, run=label))
+            chosen = chosen.with_columns(pl.lit(recorded.run.batch, pl.Int64).alias("batch"))
+            frames.append(_rows(chosen, network=recorded.run.network, run=label))
         order = ("network", "run", direction_order(), "batch", "time_ns")
     else:
         title = "Time and FLOPs of convolution algorithms by layer"
         columns, frames = BY_LAYER, [conformed(pl.DataFrame(), BY_LAYER).clear()]
         frames += [
-            _timed_by_layer(one, source) for one, source in zip(measured, sources, strict=True)
+            _timed_by_layer(study, source) for study, source in zip(measured, sources, strict=True)
         ]
         frames += _chosen_by_layer(traced, names)
         order = ("network", "run", "batch", "position", direction_order(), "time_ns")
     frame = pl.concat(frames).sort(*order, nulls_last=True, maintain_order=True)
 
     lines = []
-    for one in measured:
-        count = one.device.threads
+    for study in measured:
+        count = study.device.threads
         threads = "" if count is None else f" ({_counted(count, 'thread')})"
         lines.append(
-            f"{one.network}, {one.device.name}{threads}, {one.library} {one.library_version}, "
-            f"{one.precision}: each algorithm timed alone, median, "
-            f"{_counted(one.warm_up, 'warm-up run')}"
+            f"{study.network}, {study.device.name}{threads}, {study.library} "
+            f"{study.library_version}, {study.precision}: each algorithm timed alone, median, "
+            f"{_counted(study.warm_up, 'warm-up run')}"
         )
-    notes = [f"{one.network}: measurement incomplete: {one.ended}" for one in measured if one.ended]
+    notes = [
+        f"{study.network}: measurement incomplete: {study.ended}"
+        for study in measured
+        if study.ended
+    ]
     if traced:
         notes.append(
             "recorded runs: convolution kernels per step, by the algorithm in their names; no "
@@ -265,18 +269,21 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
     algorithm = pl.col("algorithm").fill_null("")
     convolves = ((algorithm != "") | pl.col("type").str.contains(_CONVOLVES)).any().over("layer")
     chosen = algorithm.filter(algorithm != "").unique(maintain_order=True).str.join(", ")
-    found = []
-    for network in dict.fromkeys(one.run.network for one in traced):
-        own = [(one, name) for one, name in zip(traced, names, strict=True)
-               if one.run.network == network]  # fmt: skip
-        runs = [Run(name, one.trace, one.model) for one, name in own]
+    frames = []
+    for network in dict.fromkeys(recorded.run.network for recorded in traced):
+        of_network = [
+            (recorded, name)
+            for recorded, name in zip(traced, names, strict=True)
+            if recorded.run.network == network
+        ]
+        runs = [Run(name, recorded.trace, recorded.model) for recorded, name in of_network]
         aligned = layer_table(runs).frame.filter(pl.col("role") == "layer")
         called = aligned.select("run", "path", "layer", "item")
-        for one, name in own:
-            numbers = measured_steps(one.trace).numbers or None
+        for recorded, name in of_network:
+            numbers = measured_steps(recorded.trace).numbers or None
             steps = len(numbers) if numbers else 1
-            part = select(one.trace, steps=numbers)
-            frame = layers(part, direction=True, model=one.model).frame
+            part = select(recorded.trace, steps=numbers)
+            frame = layers(part, direction=True, model=recorded.model).frame
             whole = [
                 (whole_sum(column) // steps).cast(pl.Int64).alias(column)
                 for column in ("executed_flops", "flops")
@@ -298,12 +305,12 @@ def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.
                     pl.col("item").alias("position"),
                     pl.lit(network, pl.String).alias("network"),
                     pl.lit(name).alias("run"),
-                    pl.lit(one.run.batch, pl.Int64).alias("batch"),
+                    pl.lit(recorded.run.batch, pl.Int64).alias("batch"),
                     pl.lit("ok").alias("status"),
                 )
             )
-            found.append(conformed(rows, BY_LAYER))
-    return found
+            frames.append(conformed(rows, BY_LAYER))
+    return frames
 
 
 _TEXT, _COUNT = pl.String, pl.Int64
@@ -342,9 +349,9 @@ def measurements(study: AlgorithmStudy) -> pl.DataFrame:
     """Return one row per measurement, in the file's order, with the columns of ``MEASUREMENTS``.
 
     Times are in ns, ``position`` is the layer's from 0. ``direct_flops`` are the FLOPs of a direct
-    convolution, ``executed_flops`` those of this algorithm (``traceana.flops.executed``; null, with
-    ``flops_reason``, without a formula). ``direct_flops_per_s`` is ``direct_flops`` divided by the
-    median time, the effective rate of the layer.
+    convolution, ``executed_flops`` are the FLOPs of this algorithm (``traceana.flops.executed``;
+    null, with ``flops_reason``, without a formula). ``direct_flops_per_s`` is ``direct_flops``
+    divided by the median time, the effective rate of the layer.
     """
     layers = {layer.path: (number, layer) for number, layer in enumerate(study.layers)}
     rows: list[dict[str, Any]] = []
@@ -392,8 +399,9 @@ def measurements(study: AlgorithmStudy) -> pl.DataFrame:
 def by_layer(table: pl.DataFrame, batch: int) -> pl.DataFrame:
     """Return the fastest measurement of each layer, direction and algorithm at one batch size.
 
-    ``table`` is that of :func:`measurements`; rows are in the order of the layers. An algorithm
-    that did not run for a layer has a row with the reason. Figure 9 of Kim et al. (ISPASS 2017).
+    ``table`` is the result of :func:`measurements`; rows are in the order of the layers. An
+    algorithm that did not run for a layer has a row with the reason. Figure 9 of Kim et al. (ISPASS
+    2017).
     """
     return _fastest(table.filter(pl.col("batch") == batch), ("position", "direction", "algorithm"))
 

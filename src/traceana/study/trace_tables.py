@@ -135,10 +135,12 @@ def traced_study(name: Name, traced: Sequence[Traced]) -> Study:
     prefix ``step_`` of columns is removed.
     """
     title, table_of, columns, missing = _STUDIES[name]
-    names = labels([one.run for one in traced], lambda run: run.network, _HAVE_COLUMNS)
+    names = labels([recorded.run for recorded in traced], lambda run: run.network, _HAVE_COLUMNS)
     by_network: dict[str | None, list[Run]] = {}
-    for one, label in zip(traced, names, strict=True):
-        by_network.setdefault(one.run.network, []).append(Run(label, one.trace, one.model))
+    for recorded, label in zip(traced, names, strict=True):
+        by_network.setdefault(recorded.run.network, []).append(
+            Run(label, recorded.trace, recorded.model)
+        )
     frames, notes, per = [conformed(pl.DataFrame(), columns).clear()], [], set()
     for network, runs in by_network.items():
         table = table_of(runs)
@@ -160,7 +162,7 @@ def traced_study(name: Name, traced: Sequence[Traced]) -> Study:
     return Study(
         name,
         title,
-        conditions([one.run for one in traced], timed=False),
+        conditions([recorded.run for recorded in traced], timed=False),
         Result(pl.concat(frames), {}, tuple(notes), columns),
         missing=missing(traced),
     )

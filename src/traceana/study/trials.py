@@ -48,9 +48,9 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def series(self) -> str:
-        """What is the same in all batches and trials: ``layer 3``."""
-        own = [f"{name} {value}" for name, value in self.fields.items() if name not in _OF_RUN]
-        return ", ".join(own) or self.fields.get("framework") or self.file.parent.name
+        """The fields that all batches and trials share: ``layer 3``."""
+        values = [f"{name} {value}" for name, value in self.fields.items() if name not in _OF_RUN]
+        return ", ".join(values) or self.fields.get("framework") or self.file.parent.name
 
 
 class Trials(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Trials(msgspec.Struct, frozen=True):
 
 
 def find_trials(paths: Sequence[Path], pattern: str) -> tuple[list[Trial], int]:
-    """Return the files of ``paths`` whose names contain ``pattern``, and how many others there are.
+    """Return the files of ``paths`` with ``pattern`` in their names, and the number of other files.
 
     ``l{layer}_bs{batch}_{trial}`` is found in ``GPUTrace_l3_bs100_7.csv``. ``batch`` and ``trial``
     are numbers, other fields any text without ``_``. Folders are searched with all below them.
@@ -69,23 +69,23 @@ def find_trials(paths: Sequence[Path], pattern: str) -> tuple[list[Trial], int]:
     :class:`~traceana.errors.NotFoundError` where no file name contains it.
     """
     names, expression = _compiled(pattern)
-    found, others = [], 0
+    trials, others = [], 0
     for path in paths:
         if not path.exists():
             raise NotFoundError(f"{path} does not exist: check the path")
         below = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in (one for one in below if one.is_file()):
+        for file in (entry for entry in below if entry.is_file()):
             match = expression.search(as_unicode(file.name))
             if match is None:
                 others += 1
             else:
-                found.append(Trial(file, dict(zip(names, match.groups(), strict=True))))
-    if not found:
+                trials.append(Trial(file, dict(zip(names, match.groups(), strict=True))))
+    if not trials:
         raise NotFoundError(
             f"no file name contains {pattern}: --sweep-from is part of the names, as in "
             "l{layer}_bs{batch}_{trial}"
         )
-    return sorted(found, key=lambda one: (one.series, one.batch, one.file)), others
+    return sorted(trials, key=lambda trial: (trial.series, trial.batch, trial.file)), others
 
 
 def _compiled(pattern: str) -> tuple[list[str], re.Pattern[str]]:
@@ -117,7 +117,7 @@ def read_trials(trials: Sequence[Trial], left_out: Callable[[str], None]) -> Tri
     from traceana.readers import read
 
     traces: list[Trace] = []
-    found: list[Trial] = []
+    readable: list[Trial] = []
     first: TraceanaError | None = None
     for trial in trials:
         try:
@@ -131,11 +131,11 @@ def read_trials(trials: Sequence[Trial], left_out: Callable[[str], None]) -> Tri
             table.height for table in (trace.tables.calls, trace.tables.ops, trace.tables.ranges)
         )
         traces.append(attribute(trace) if hosted else trace)
-        found.append(trial)
+        readable.append(trial)
     if first is not None and not traces:
         raise first
     merged = merge(traces, range(len(traces)), traces[0].meta)
-    return Trials(tuple(found), with_classes(merged, rules_in_use(None)))
+    return Trials(tuple(readable), with_classes(merged, rules_in_use(None)))
 
 
 def kernel_times(of: Trials) -> pl.DataFrame:
@@ -154,19 +154,19 @@ def kernel_times(of: Trials) -> pl.DataFrame:
     )
     convolves = pl.col("category") == "conv"
     algorithm = pl.when(convolves).then(pl.col("algorithm").fill_null("unknown"))
-    known = pl.col("kernel_direction").drop_nulls().unique()
+    directions = pl.col("kernel_direction").drop_nulls().unique()
     return (
         by_class.with_columns(algorithm.alias("algorithm"), pl.col("rank").alias("trial"))
         .group_by("trial", "algorithm")
         .agg(
-            pl.when(known.len() == 1).then(known.first()).alias("direction"),
+            pl.when(directions.len() == 1).then(directions.first()).alias("direction"),
             pl.col("calls", "time_ns").sum(),
         )
         .join(
             pl.DataFrame(
                 [
-                    (number, one.series, one.fields.get("network"), one.batch)
-                    for number, one in enumerate(of.trials)
+                    (number, trial.series, trial.fields.get("network"), trial.batch)
+                    for number, trial in enumerate(of.trials)
                 ],
                 schema={
                     "trial": pl.Int32,
@@ -211,7 +211,9 @@ def by_algorithm(times: pl.DataFrame) -> pl.DataFrame:
         .join(whole, on=["series", "batch"])
     )
     bounds = [median_interval(values) for values in sums["_times"].to_list()]
-    low, high = ([None if one is None else one[side] for one in bounds] for side in (0, 1))
+    low, high = (
+        [None if interval is None else interval[side] for interval in bounds] for side in (0, 1)
+    )
     return (
         sums.drop("_times")
         .with_columns(
@@ -243,10 +245,10 @@ def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
     """Return a run for each series and batch; its steps are the kernels' time of each trial."""
     names = [*of.trace.tables.devices["name"].drop_nulls().unique(maintain_order=True)]
     sums = times.group_by("series", "batch", "trial").agg(pl.col("time_ns").sum())
-    first = {(one.series, one.batch): one for one in reversed(of.trials)}
+    first = {(trial.series, trial.batch): trial for trial in reversed(of.trials)}
     runs = []
     for (series, batch), trial in sorted(first.items()):
-        own = sums.filter(pl.col("series") == series, pl.col("batch") == batch).sort("trial")
+        steps = sums.filter(pl.col("series") == series, pl.col("batch") == batch).sort("trial")
         fields = trial.fields
         runs.append(
             Recorded(
@@ -254,7 +256,7 @@ def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
                 framework=fields.get("framework"),
                 network=fields.get("network"),
                 batch=batch,
-                reason=None if own.height else "no kernels",
+                reason=None if steps.height else "no kernels",
                 device_kind="CPU" if of.trace.on_cpu else "GPU",
                 device_name=names[0] if len(names) == 1 else None,
                 options={
@@ -262,7 +264,7 @@ def as_runs(of: Trials, times: pl.DataFrame) -> list[Recorded]:
                     for name, value in fields.items()
                     if name not in _OF_RUN and "framework" in fields
                 },
-                steps_ns=tuple(own["time_ns"]),
+                steps_ns=tuple(steps["time_ns"]),
                 timed=KERNELS,
             )
         )
