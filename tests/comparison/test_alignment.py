@@ -252,7 +252,8 @@ def test_thousands_of_layers_are_paired_by_their_paths_and_between_them() -> Non
     """Every tenth layer of one run is missing in the other; every tenth has another name there."""
     kinds = [type_of(name) for name in ("Conv2d", "BatchNorm2d", "ReLU", "Linear")]
     every = [
-        Layer(f"block.{i}", path=f"block.{i}", layer_type=kinds[i % 4], weight=i) for i in range(6000)
+        Layer(f"block.{i}", path=f"block.{i}", layer_type=kinds[i % 4], weight=i)
+        for i in range(6000)
     ]
     truth: dict[int, int] = {}
     after: list[Layer] = []
