@@ -9,6 +9,7 @@ import pytest
 
 import traceana
 from tests.support.synthetic import Scenario, write_kineto
+from traceana.report.page import Facts
 from traceana.settings import LONGEST_DISPATCH_NS
 from traceana.whatif.profiler import profiler_cost
 
@@ -74,6 +75,15 @@ def test_a_run_that_timed_its_steps_without_the_profiler_tells_the_cost(tmp_path
     trace = traceana.open(tmp_path)
     assert trace.meta.unprofiled_step_ns == 180_000
     assert trace.whatif("host x 1").frame["unprofiled_ns"][0] == pytest.approx(180_000, rel=0.01)
+    summary = trace.report().summary
+    assert summary.step_time is not None
+    assert summary.step_time.median_ns == pytest.approx(180_000, rel=0.01)
+    assert (summary.recorded_ns, summary.timed_ns) == (STEP_NS, 180_000)
+    # Where no cost is known, the timed step stands beside the recorded one.
+    other = trace.with_meta(producer="another").report()
+    assert (other.summary.recorded_ns, other.summary.timed_ns) == (None, 180_000)
+    (head,) = (block for block in other.page().blocks if isinstance(block, Facts))
+    assert "timed 180.0 µs without the profiler" in dict(head.rows)["Step time"]
 
 
 def test_no_cost_is_known_of_other_profilers(tmp_path: Path) -> None:
@@ -81,3 +91,11 @@ def test_no_cost_is_known_of_other_profilers(tmp_path: Path) -> None:
     assert profiler_cost(trace) is None
     (row,) = trace.whatif("host x 1").frame.to_dicts()
     assert row["step_ns"] == row["unprofiled_ns"] == row["predicted_ns"]
+
+
+def test_no_interval_goes_below_what_the_kernels_take(tmp_path: Path) -> None:
+    """The host's own time is known to a fifth, and the kernels remain."""
+    trace = traceana.open(host_bound(tmp_path, kernel_ns=9_000))
+    (row,) = trace.whatif("host x 0..1").frame.to_dicts()
+    kernels = OPERATORS * 9_000
+    assert 0.95 * kernels < row["low_ns"] <= kernels <= row["predicted_ns"]

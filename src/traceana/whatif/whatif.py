@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
+from traceana.columns.distinct import numbered
 from traceana.columns.intervals import union
 from traceana.columns.nesting import NONE, Ints
 from traceana.errors import NoSuchSelectionError
@@ -269,7 +270,8 @@ class Model(msgspec.Struct, frozen=True):
     """A trace, the graphs of its processes, the collectives in which these meet, and the rows of
     its measured steps in each of them.
 
-    ``part`` is in the graphs; ``first`` is its first step. ``cost`` is that of the profiler, and
+    ``part`` is in the graphs; ``first`` is its first step. ``streams`` are the numbers of the
+    streams of their kernels, NONE of other nodes. ``cost`` is that of the profiler, and
     ``unprofiled`` how many times as long each piece of host time takes without it: predictions and
     savings are of the program without the profiler.
     """
@@ -280,6 +282,7 @@ class Model(msgspec.Struct, frozen=True):
     processes: list[Graph]
     meetings: Meetings
     measured: list[Ints]
+    streams: list[Ints]
     cost: ProfilerCost | None
     unprofiled: list[Floats]
 
@@ -323,7 +326,8 @@ class Model(msgspec.Struct, frozen=True):
             for graph in processes
         ]
         measured = _measured(trace, processes)
-        model = cls(trace, part, first, processes, meetings, measured, cost, unprofiled)
+        streams = _streams(trace.whole, processes)
+        model = cls(trace, part, first, processes, meetings, measured, streams, cost, unprofiled)
         if cost is None or unprofiled_ns is None:
             return model
 
@@ -348,6 +352,15 @@ class Model(msgspec.Struct, frozen=True):
             return None
         model = cls.of(trace)
         return model if model.marked else None
+
+
+def _streams(trace: Trace, processes: Sequence[Graph]) -> list[Ints]:
+    """Return the stream of each kernel among the nodes of ``processes``, as a number; else NONE."""
+    activities = trace.tables.activities
+    (number,) = numbered(activities.select("rank", "process", "device", "stream"))
+    on_stream = (activities["kind"] == "kernel") & activities["stream"].is_not_null()
+    number = np.append(np.where(on_stream, number, NONE), [NONE])
+    return [number[graph.activity] for graph in processes]
 
 
 def _has_launches(trace: Trace) -> bool:
@@ -726,11 +739,32 @@ def _predicted(
     spread = math.hypot(error, between, _change_error(model, middle - base.median_ns))
     of_factors = [middle, *map(median, replays.factors)]
     faster, slower = map(median, replays.costs) if replays.costs else (middle, middle)
+    low = min(of_factors) - math.hypot(spread, max(middle - faster, 0.0))
+    level = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * math.sqrt(2)
+    least = min(_busiest_stream(model, replay) for replay in (replays.central, *replays.factors))
+    least *= 1 - level * RUN_TO_RUN_KERNELS
     return (
         middle,
-        max(0.0, min(of_factors) - math.hypot(spread, max(middle - faster, 0.0))),
+        min(middle, max(least, low)),
         max(of_factors) + math.hypot(spread, max(slower - middle, 0.0)),
     )
+
+
+def _busiest_stream(model: Model, outcome: _Outcome) -> float:
+    """Return the median time (ns) of the kernels of each step on its busiest stream: no step is
+    shorter. Copies vary from run to run by more than the step."""
+    busiest: dict[int | None, int] = {}
+    for graph, alone, stream, rows in zip(
+        model.processes, outcome.alone, model.streams, model.measured, strict=True
+    ):
+        nodes = np.flatnonzero((graph.step != NONE) & (stream != NONE))
+        streams = int(stream.max(initial=NONE)) + 1
+        time = np.zeros((graph.steps.height, max(streams, 1)), dtype=np.int64)
+        np.add.at(time, (graph.step[nodes], stream[nodes]), alone[nodes])
+        numbers = graph.steps["number"].gather(rows).to_list()
+        for number, in_step in zip(numbers, time.max(axis=1)[rows].tolist(), strict=True):
+            busiest[number] = max(busiest.get(number, 0), in_step)
+    return _median(busiest)
 
 
 def _run_error(model: Model, path: pl.DataFrame) -> float:

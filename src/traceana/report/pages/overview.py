@@ -124,6 +124,12 @@ class Overview(msgspec.Struct, frozen=True):
         return None if recorded is None else recorded.median_ns
 
     @property
+    def timed_ns(self) -> int | None:
+        """The step that the recorded run timed without the profiler; null where it did not."""
+        timed = self.trace.meta.unprofiled_step_ns
+        return None if timed is None else round(timed)
+
+    @property
     def utilization(self) -> float | None:
         """The busy share of the measured steps' time on the devices that they used, else of the
         capture; null without either."""
@@ -143,6 +149,7 @@ class Overview(msgspec.Struct, frozen=True):
             self.step_time,
             self.trace.meta.step_interval_ns,
             self.recorded_ns,
+            self.timed_ns,
             self.utilization,
             bottleneck,
             advice.findings,
@@ -152,13 +159,15 @@ class Overview(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """The figures of the report's head: ``step_time`` (null without steps); ``step_interval_ns``
     (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
-    the profiler), null where the step time is as recorded; ``utilization`` (a fraction of the
+    the profiler), null where the step time is as recorded; ``timed_ns`` (the step that the recorded
+    run timed without the profiler, null where it did not); ``utilization`` (a fraction of the
     measured steps' time, else of the capture); ``bottleneck`` (null without device work) and
     ``recommendations``."""
 
     step_time: StepTime | None
     step_interval_ns: tuple[int, int] | None
     recorded_ns: int | None
+    timed_ns: int | None
     utilization: float | None
     bottleneck: Bottleneck | None
     recommendations: tuple[Finding, ...]

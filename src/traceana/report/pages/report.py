@@ -273,6 +273,8 @@ def _step_time(whole: Overview) -> str:
     text += f" over {processes} processes" if processes > 1 else ""
     if (recorded := whole.recorded_ns) is not None:
         text += f" · recorded {numbers.duration(recorded)} with the profiler"
+    elif whole.timed_ns is not None:
+        text += f" · timed {numbers.duration(whole.timed_ns)} without the profiler"
     if step_time.on_gpu and step_time.host_ns < _HOST_AHEAD * step_time.median_ns:
         text += f" (GPU) · queued by the host in {numbers.duration(step_time.host_ns)}"
     return text
