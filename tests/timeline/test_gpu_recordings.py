@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
+import traceana
 from tests.comparison.shared import diff
 from tests.support.every_command import as_json
 from tests.support.opened import opened
@@ -187,3 +188,21 @@ def test_diff_of_two_recordings_of_one_program_finds_nothing() -> None:
         # Pageable copies alone vary by more than 1 % of the step.
         rows = both.by("layer")
         assert set(rows.filter(pl.col("a") != "(data)")["verdict"]) == {"same"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("alexnet_b128", "alexnet_b128_tf32"), ("resnet18_b8", "resnet18_b8_graph")],
+)
+def test_changes_without_a_verdict_stand_below_those_with_one(before: str, after: str) -> None:
+    runs = (opened(FOLDER / f"{name}.json.gz") for name in (before, after))
+    changes = traceana.diff(*runs).summary.changes.filter(~pl.col("least"))
+    certain = changes["verdict"].is_in(["faster", "slower"]).to_list()
+    assert certain == sorted(certain, reverse=True)
+    assert len(set(certain)) == 2
+
+
+def test_an_overlap_that_did_not_change_is_no_line() -> None:
+    runs = (opened(FOLDER / f"{name}.json.gz") for name in ("alexnet_b128", "alexnet_b128_again1"))
+    head = next(block for block in traceana.diff(*runs).page().blocks if isinstance(block, Facts))
+    assert "Overlap" not in dict(head.rows)

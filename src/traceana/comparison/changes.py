@@ -437,7 +437,7 @@ def change_table(
     mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
     times do not add up. Idle time, communication and as many copies as before are left out unless
     their time changed. ``least`` is True for effects below the minimum relative change of the step,
-    which come last. Where the runs do not hold the ``same`` work, changes of amounts are left out,
+    which come last; before them stand those without a verdict. Where the runs do not hold the ``same`` work, changes of amounts are left out,
     and no time is compared.
     """
     attributes = ("kind", *names_of(_NAMED[1:]))
@@ -478,8 +478,10 @@ def change_table(
         .with_columns(least.alias("least"), pl.col("delta_ns").abs().alias("_size"))
         .filter(~by_time | changed)
         .sort(
-            *("least", "_size", "change", "subject", "before", "after"),
-            descending=[False, True, False, False, False, False],
+            "least",
+            ~verdict.is_in(_CERTAIN),
+            *("_size", "change", "subject", "before", "after"),
+            descending=[False, False, True, False, False, False, False],
             nulls_last=True,
         )
     )

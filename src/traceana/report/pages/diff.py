@@ -231,7 +231,9 @@ def _head(run_diff: Diff) -> Iterator[tuple[str, str]]:
         a, b = run_diff.per_image
         yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
     overlap = run_diff.by("layer").filter(pl.col("a").eq_missing(OVERLAP))
-    if overlap.height and (change_ns := overlap["delta_ns"].item(0)):
+    change_ns = overlap["delta_ns"].item(0) if overlap.height else None
+    mean = run_diff.step.mean
+    if change_ns is not None and abs(change_ns) >= max(run_diff.criteria.least(mean.a, mean.b), 1):
         per = "" if _whole(run_diff) else " per step"
         how = "more" if change_ns < 0 else "less"
         yield "Overlap", f"streams overlap {how}: {numbers.signed(change_ns)}{per}"
