@@ -23,6 +23,7 @@ from tests.report.test_exports import check as check_export
 from tests.support import opened as traces
 from tests.support.every_command import as_json
 from tests.support.manifest import chosen, small_traces_at_hand, traces_at_hand
+from tests.support.traces import with_methods
 from tests.timeline.critical.checks import check as check_path
 from tests.timeline.critical.checks import check_causes
 from tests.whatif.test_replay import check as check_replay
@@ -51,6 +52,7 @@ from traceana.timeline.idle_gaps import CAUSES
 from traceana.timeline.steps import measured_steps, select, steps
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
+from traceana.whatif.program import without_profiler
 from traceana.whatif.whatif import replay
 
 LINES_OF_A_SCREEN: Final = 58
@@ -63,7 +65,7 @@ class Recorded:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.trace = traces.opened(file)
+        self.trace = with_methods(without_profiler(traces.opened(file)))
         self.rows = measured_steps(self.trace).rows
         self.numbers = self.trace.tables.steps["number"].gather(list(self.rows)).unique().to_list()
         self._printed: dict[str, dict[str, Any]] = {}

@@ -436,9 +436,9 @@ def change_table(
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
     mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
     times do not add up. Idle time, communication and as many copies as before are left out unless
-    their time changed. ``least`` is True for effects below the minimum relative change of the step,
-    which come last; before them stand those without a verdict. Where the runs do not hold the ``same`` work, changes of amounts are left out,
-    and no time is compared.
+    their time changed. Changes without a verdict stand below those with one. ``least`` is True for
+    effects below the minimum relative change of the step, which come last. Where the runs do not
+    hold the ``same`` work, changes of amounts are left out, and no time is compared.
     """
     attributes = ("kind", *names_of(_NAMED[1:]))
     named = pl.DataFrame(

@@ -315,7 +315,10 @@ class Model(msgspec.Struct, frozen=True):
         first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
-        cost = None if trace.meta.as_recorded else profiler_cost(trace.whole)
+        # Where ranks wait for each other, a collective takes longer or shorter with the host, and
+        # no recording without a profiler tells by how much.
+        known = not trace.meta.as_recorded and not meetings.ranks
+        cost = profiler_cost(trace.whole) if known else None
         unprofiled_ns = trace.meta.unprofiled_step_ns
         if cost is not None and unprofiled_ns is not None:
             cost = replace(cost, measured=True)

@@ -1,0 +1,190 @@
+"""The times of a trace's events without the profiler.
+
+The profiler makes the host slower and leaves device work as it is. A replay with the profiler's
+cost removed says when each moment of a thread and each piece of work would have been; every other
+event moves with the moments of its thread around it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceana.columns.distinct import THREAD
+from traceana.columns.intervals import times
+from traceana.columns.nesting import NONE, Ints, from_rows, timeline
+from traceana.settings import LEAST_PROFILER_COST
+from traceana.timeline.graph import Graph, graphs
+from traceana.timeline.threads import Floats, HostTime
+from traceana.timeline.waits import of_process, whose
+from traceana.whatif.changed import changed_graph
+from traceana.whatif.profiler import host_factors
+from traceana.whatif.replay import Meetings, replayed_together
+from traceana.whatif.whatif import Model, step_interval, unprofiled
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+
+def moved(trace: Trace) -> Trace | None:
+    """Return ``trace`` without its profiler's cost; None where that is not known or small."""
+    model = Model.of_marked(trace)
+    if model is None or model.cost is None:
+        return None
+    base = unprofiled(model)
+    if base.median_ns > (1 - LEAST_PROFILER_COST) * model.recorded_ns:
+        return None
+    processes, meetings, factors = model.processes, model.meetings, model.unprofiled
+    if model.part.numbers is not None:
+        processes = list(graphs(trace, with_host=True))
+        meetings = Meetings.of(trace, processes)
+        factors = [host_factors(trace, graph, model.cost) for graph in processes]
+    changes = [
+        changed_graph(graph, (), (), 0.5, faster)
+        for graph, faster in zip(processes, factors, strict=True)
+    ]
+    replays = replayed_together(
+        processes, meetings, [c.lag for c in changes], [c.duration for c in changes]
+    )
+    times_of_events = _Times(trace)
+    for graph, faster, (over, duration) in zip(processes, factors, replays, strict=True):
+        times_of_events.move(graph, faster, over, duration)
+    made = times_of_events.trace().with_meta(step_interval_ns=step_interval(model, base))
+    return msgspec.structs.replace(made, recorded=trace, kept_advice=trace.kept_advice)
+
+
+class _Clock(msgspec.Struct, frozen=True):
+    """When the moments of the threads of one process were, and when they are.
+
+    ``thread`` and ``at`` are in order; in the stretch behind each moment its thread takes
+    ``factors`` times as long, and waits for the next moment.
+    """
+
+    thread: Ints
+    at: Ints
+    now: Ints
+    host: HostTime
+    factors: Floats
+
+    @classmethod
+    def of(cls, graph: Graph, over: Ints, factors: Floats) -> _Clock:
+        """Return the clock of the moments of ``graph``, which are ``over`` in the replay."""
+        moments = np.flatnonzero(graph.thread != NONE)
+        moments = moments[np.lexsort((graph.at[moments], graph.thread[moments]))]
+        return cls(graph.thread[moments], graph.at[moments], over[moments], graph.host, factors)
+
+    def of_thread(self, thread: Ints, time: Ints, otherwise: Ints) -> Ints:
+        """Return when each ``time`` of a ``thread`` is; ``otherwise`` before its first moment."""
+        (position,) = timeline(np.append(self.thread, thread), np.append(self.at, time))
+        moment_position, position = np.split(position, [len(self.thread)])
+        before = np.searchsorted(moment_position, position, side="right") - 1
+        has_moment = (before != NONE) & (self.thread[before] == thread)
+        rows, before = np.flatnonzero(has_moment), before[has_moment]
+        since = self.host.lengths(thread[rows], self.at[before], time[rows], self.factors)
+        last = np.append(self.thread[1:] != self.thread[:-1], True)
+        until = np.where(last, np.iinfo(np.int64).max, np.append(self.now[1:], 0))
+        moved = otherwise.copy()
+        moved[rows] = np.minimum(self.now[before] + since, until[before])
+        return moved
+
+
+def _shifted(at: Ints, now: Ints, time: Ints) -> Ints:
+    """Return when each ``time`` is, if what was ``at`` a time is ``now``: as late after it."""
+    if not len(at):
+        return time
+    order = np.argsort(at, kind="stable")
+    at, now = at[order], np.maximum.accumulate(now[order])
+    before = np.searchsorted(at, time, side="right") - 1
+    until = np.append(now[1:], np.iinfo(np.int64).max)
+    moved = np.minimum(now[before] + time - at[before], until[before])
+    return np.where(before == NONE, time, moved)
+
+
+_OF_THREADS: Final = ("ops", "calls", "ranges")
+_SPANS: Final = ("activities", *_OF_THREADS, "steps")
+_POINTS: Final = (
+    ("memory", "time", ""),
+    ("links", "from_time", "from_"),
+    ("links", "to_time", "to_"),
+)
+"""Points in time: their table, their column, and what the columns of their thread begin with."""
+
+
+class _Times:
+    """The times of the events of a trace, which are moved process by process."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Begin with the times of ``trace``, as recorded."""
+        self._trace = trace
+        self._spans: dict[str, tuple[Ints, Ints]] = {}
+        for name in _SPANS:
+            start, end = times(getattr(trace.tables, name))
+            self._spans[name] = start.copy(), end.copy()
+        self._points = {
+            (name, time): getattr(trace.tables, name)[time].to_numpy().copy()
+            for name, time, _ in _POINTS
+        }
+
+    def move(self, graph: Graph, factors: Floats, over: Ints, duration: Ints) -> None:
+        """Move the events of the process of ``graph``, whose nodes are ``over`` when given."""
+        tables = self._trace.tables
+        owner = whose(self._trace, graph.steps["rank"][0], graph.steps["process"][0])
+        clock = _Clock.of(graph, over, factors)
+        work = np.flatnonzero(graph.activity != NONE)
+        activity, begun, ended = graph.activity[work], (over - duration)[work], over[work]
+        recorded = np.concatenate((graph.at[work], (graph.at + graph.duration)[work]))
+        device = recorded, np.concatenate((begun, ended))
+        host = clock.at, clock.now
+
+        for name in _OF_THREADS:
+            rows = np.flatnonzero(of_process(getattr(tables, name), owner))
+            thread = getattr(graph.keys, name)[rows]
+            for side in self._spans[name]:
+                side[rows] = clock.of_thread(thread, side[rows], _shifted(*host, side[rows]))
+        threads = graph.keys.known.with_row_index("key")
+        for name, column, prefix in _POINTS:
+            point = getattr(tables, name).select(
+                "rank", process=f"{prefix}process", thread=f"{prefix}thread"
+            )
+            rows = np.flatnonzero(of_process(point, owner))
+            key = point.join(
+                threads, on=list(THREAD), how="left", nulls_equal=True, maintain_order="left"
+            )["key"]
+            time = self._points[name, column]
+            time[rows] = clock.of_thread(
+                from_rows(key)[rows], time[rows], _shifted(*host, time[rows])
+            )
+
+        on_device = (tables.ranges["kind"] == "device").fill_null(False).to_numpy()
+        step_rows = graph.steps["step_row"].to_numpy()
+        for name, rows, clocks in (
+            ("ranges", np.flatnonzero(of_process(tables.ranges, owner) & on_device), device),
+            ("activities", np.flatnonzero(of_process(tables.activities, owner)), device),
+            ("steps", step_rows, host),
+        ):
+            at, now = clocks
+            for side, time in zip(self._spans[name], times(getattr(tables, name)), strict=True):
+                side[rows] = _shifted(at, now, time[rows])
+        # What the replay has is exact.
+        marked = graph.begins != NONE
+        for name, rows, start, end in (
+            ("activities", activity, begun, ended),
+            ("steps", step_rows[marked], over[graph.begins[marked]], over[graph.ends[marked]]),
+        ):
+            self._spans[name][0][rows], self._spans[name][1][rows] = start, end
+
+    def trace(self) -> Trace:
+        """Return the trace with these times."""
+        moved = {
+            name: getattr(self._trace.tables, name).with_columns(
+                pl.Series("start", start), pl.Series("duration", end - start)
+            )
+            for name, (start, end) in self._spans.items()
+        }
+        for (name, column), time in self._points.items():
+            table = moved.get(name, getattr(self._trace.tables, name))
+            moved[name] = table.with_columns(pl.Series(column, time))
+        return self._trace.with_tables(**moved)
