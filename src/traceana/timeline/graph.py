@@ -30,6 +30,8 @@ from traceana.timeline.threads import (
     HostTime,
     active_spans,
     handovers,
+    records_waits,
+    silent_waits,
     waiting_calls,
 )
 from traceana.timeline.waits import (
@@ -229,6 +231,17 @@ def _process_graph(
     range_key = keys.ranges[:0] if on_device else keys.ranges
     idle = handovers(trace, spans, partners, range_key, mark_thread, mark_time)
 
+    silent = silent_waits(
+        trace,
+        device,
+        keys,
+        spans,
+        # Where calls record the waits, a thread that is silent does something else.
+        marker if on_device and not records_waits(trace, device) else marker[:0],
+        mark_begin,
+        mark_end,
+    )
+
     # A copy that blocks can have begun at any time in its call.
     starts_inside = device.blocking & (device.returned == device.start)
     launched = np.where(starts_inside, device.launched, device.returned)
@@ -242,6 +255,8 @@ def _process_graph(
         (idle.thread, idle.end),
         (idle.other, idle.handed),
         (mark_thread, mark_time),
+        (silent.thread, silent.begin),
+        (silent.thread, silent.end),
     )
     # Nodes are numbered moments first, until all edges are known.
     count = len(moments.time)
@@ -257,6 +272,9 @@ def _process_graph(
     after_wait = np.full(count, NONE, dtype=np.int64)
     after_wait[resumed_node[idle.handed > idle.begin]] = 0
     after_wait[returned_node[waited]] = np.maximum(late, 0)
+    silent_end = moments.find(silent.thread, silent.end)
+    after_silence = silent.end - device.end[silent.work]
+    after_wait[silent_end] = after_silence
     # The annotations of the thread that marks the steps name the time before another goes on.
     continuing = np.where(np.isin(idle.other, marker), idle.other, idle.thread)
     since = np.maximum(idle.handed, idle.begin)
@@ -277,6 +295,7 @@ def _process_graph(
             np.zeros(len(calls.pending), dtype=np.int64),
             call=calls.call[calls.pending],
         ),
+        Edges.of_kind(WAIT, work[silent.work], silent_end, after_silence),
         Edges.of_kind(
             HANDOVER,
             moments.find(idle.other, idle.handed),

@@ -7,7 +7,7 @@ full. A thread without operators and calls waits for the thread that was active 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,7 +19,13 @@ from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, timeline
 from traceana.enrich.ranges import ThreadRanges
-from traceana.settings import BUSY_ANNOTATION, FULL_QUEUE, LONG_LAUNCH, LONGEST_CLOCK_ERROR_NS
+from traceana.settings import (
+    BUSY_ANNOTATION,
+    FULL_QUEUE,
+    LONG_LAUNCH,
+    LONGEST_CLOCK_ERROR_NS,
+    LONGEST_DISPATCH_NS,
+)
 from traceana.timeline.waits import (
     ANY,
     NO_WORK,
@@ -139,6 +145,73 @@ def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCal
     on_thread = call_key[calls] != NONE
     calls, waited, stream = calls[on_thread], waited[on_thread], stream[on_thread]
     return WaitingCalls(calls, waited, *_pending_work(trace, device, calls, stream))
+
+
+_RECORDED: Final = ("runtime", "annotation")
+"""Kinds of ranges within which a thread does something: others are around all that it does."""
+_RETURN: Final = 4
+"""A wait is at least so many times as long as what follows it on the silent thread."""
+
+
+class SilentWaits(msgspec.Struct, frozen=True):
+    """Waits for device work that no call records: of a ``thread``, from ``begin`` to ``end``, for
+    ``work`` (a row of :class:`~traceana.timeline.waits.WorkWaits`)."""
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    work: Ints
+
+
+def records_waits(trace: Trace, device: WorkWaits) -> bool:
+    """Return whether the trace has calls that only wait for the device, or records of them."""
+    calls = Texts.of(trace.tables.calls["name"]).matching(WAITING)
+    return bool(calls.any()) or device.syncs["call"].is_not_null().any()
+
+
+def silent_waits(
+    trace: Trace,
+    device: WorkWaits,
+    keys: Threads,
+    spans: Mapping[int, Intervals],
+    marker: Ints,
+    mark_begin: Ints,
+    mark_end: Ints,
+) -> SilentWaits:
+    """Return the waits of the threads that mark steps, where nothing is recorded on them.
+
+    XLA's host waits in no call. A thread of a step waits if it records nothing while the work ends
+    that it has launched, and goes on soon after the last of it.
+    """
+    ranges = trace.tables.ranges
+    range_start, range_end = times(ranges)
+    is_recorded = ranges["kind"].is_in(_RECORDED).to_numpy()
+    waits: list[tuple[Ints, Ints, Ints]] = []
+    for thread in np.unique(marker[marker != NONE]).tolist():
+        of_thread = is_recorded & (keys.ranges == thread)
+        active_start, active_end = spans.get(thread, (range_start[:0], range_end[:0]))
+        starts, ends = union(
+            np.concatenate((active_start, range_start[of_thread])),
+            np.concatenate((active_end, range_end[of_thread])),
+        )
+        steps = np.flatnonzero(marker == thread)
+        steps = steps[np.argsort(mark_begin[steps], kind="stable")]
+        step = np.searchsorted(mark_begin[steps], ends, side="right") - 1
+        silent = (step >= 0) & (ends < mark_end[steps[step]])
+        begin = ends[silent]
+        until = np.append(starts[1:], np.iinfo(np.int64).max)[silent]
+        waits.append(
+            (np.full(len(begin), thread), begin, np.minimum(until, mark_end[steps[step[silent]]]))
+        )
+    if not waits:
+        return SilentWaits(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
+    thread, begin, end = (np.concatenate(column) for column in zip(*waits, strict=True))
+    work = _work_that_emptied(device, np.zeros_like(device.end), begin, end)
+    ended = take(device.end, work)
+    # A shorter silence is that between two launches.
+    long = end - begin > LONGEST_DISPATCH_NS
+    waited = (work != NONE) & long & (_RETURN * (end - ended) <= ended - begin)
+    return SilentWaits(thread[waited], begin[waited], end[waited], work[waited])
 
 
 def _clock_error(device: WorkWaits, begin: Ints, end: Ints, stream: Ints, for_all: Flags) -> int:

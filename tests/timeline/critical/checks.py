@@ -123,6 +123,16 @@ def check_causes(trace: Trace) -> int:
             for begin, until in calls.get(thread, ())
         )
 
+    # Where no call records a wait, a thread may wait in none.
+    names = trace.tables.calls["name"].cast(pl.String)
+    records_waits = names.str.contains("Synchronize").any()
+
+    def is_silent(thread: int, ended: dict[str, Any], at: int) -> bool:
+        """Return whether a thread was in no call from the launch of the work until its end."""
+        returned = [until for begin, until in calls.get(thread, ()) if begin < at]
+        last = max(returned, default=at)
+        return not records_waits and (ended["asked"] or 0) <= last < at
+
     looked_at = 0
     for path in segments(trace).with_columns(pl.col("class").cast(pl.String)).partition_by(
         "step_row", maintain_order=True
@@ -145,7 +155,7 @@ def check_causes(trace: Trace) -> int:
                 unknown = next_one["thread"] is None
                 assert unknown or any(
                     # A thread that goes on can hand over at once, and has no segment then.
-                    goes_on(thread, row, at)
+                    goes_on(thread, row, at) or is_silent(thread, row, at)
                     for thread in (next_one["thread"], *calls)
                     for row in ended
                 ), reported
