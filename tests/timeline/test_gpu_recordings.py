@@ -16,11 +16,13 @@ import pytest
 
 import traceana
 from tests.comparison.shared import diff
+from tests.support.command_line import run
 from tests.support.every_command import as_json
 from tests.support.opened import opened
 from traceana.advise import advise
 from traceana.advise.bottleneck import COPIES, IDLE, KERNELS
 from traceana.enrich.launches import GRAPH_LAUNCH
+from traceana.errors import ExitCode
 from traceana.report import numbers
 from traceana.report.page import Facts
 from traceana.whatif.program import without_profiler
@@ -206,3 +208,14 @@ def test_an_overlap_that_did_not_change_is_no_line() -> None:
     runs = (opened(FOLDER / f"{name}.json.gz") for name in ("alexnet_b128", "alexnet_b128_again1"))
     head = next(block for block in traceana.diff(*runs).page().blocks if isinstance(block, Facts))
     assert "Overlap" not in dict(head.rows)
+
+
+def test_a_gate_names_its_clock() -> None:
+    files = [FOLDER / f"{name}.json.gz" for name in ("alexnet_b128_tf32", "alexnet_b128_wait20")]
+    labels = {(): "gate (times without the profiler)", ("--as-recorded",): "gate"}
+    for options, label in labels.items():
+        compared = run("diff", *files, "--fail-if-slower", "3%", *options)
+        advised = run("advise", files[1], "--max", "idle=1%", *options)
+        assert compared.exit_code == advised.exit_code == ExitCode.GATE_FAILED
+        for line in (compared.stderr, advised.stderr):
+            assert line.startswith(f"traceana: {label}: ")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceana.cli import options
-from traceana.cli.opening import exit_code, noted, open_trace
+from traceana.cli.opening import exit_code, gate_label, noted, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.cli.streams import message, note
@@ -109,9 +109,10 @@ def advise(
     advice = advised(figures)
     output.write(page(trace, advice, rule=rule))
     codes: set[ExitCode] = set()
+    label = gate_label(trace)
     for gate in gates.broken(figures, advice, rules, limits):
         passes = gate.unknown and on_inconclusive == "pass"
         if not passes:
             codes.add(ExitCode.GATE_INCONCLUSIVE if gate.unknown else ExitCode.GATE_FAILED)
-        (note if passes else message)(f"gate: {broken_gate(gate)}{': passed' if passes else ''}")
+        (note if passes else message)(f"{label}: {broken_gate(gate)}{': passed' if passes else ''}")
     return min(codes) if codes else exit_code(trace, reading)

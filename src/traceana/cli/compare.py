@@ -9,6 +9,7 @@ import typer
 
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import (
+    AsRecorded,
     DeviceModel,
     Drawing,
     Reading,
@@ -83,6 +84,7 @@ def compare(
     step_marker: StepMarker = None,
     device_model: DeviceModel = None,
     rules: Rules = None,
+    as_recorded: AsRecorded = False,
     strict: Strict = False,
 ) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
@@ -119,6 +121,7 @@ def compare(
             device_model=device_model,
             rules=rules,
             model=manifest,
+            as_recorded=as_recorded,
             strict=strict,
         )
         for manifest in _each(model, len(paths), "--model")

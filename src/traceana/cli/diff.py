@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from traceana.cli.advise import OnInconclusive
-from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import DeviceModel, Drawing, Reading, Rules, StepMarker, Tabling
+from traceana.cli.opening import exit_code, gate_label, open_trace
+from traceana.cli.options import (
+    AsRecorded,
+    DeviceModel,
+    Drawing,
+    Reading,
+    Rules,
+    StepMarker,
+    Tabling,
+)
 from traceana.cli.output import Output
 from traceana.cli.ranks import list_bad, progress
 from traceana.cli.streams import message, note
@@ -71,6 +79,7 @@ class Inputs:
         Path | None,
         typer.Option(metavar="FILE", help="Layer manifest of the candidate. Default: beside B."),
     ] = None
+    as_recorded: AsRecorded = False
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 17 when a trace has integrity problems.")
     ] = False
@@ -85,6 +94,7 @@ class Inputs:
             device_model=self.device_model,
             rules=self.rules,
             model=model,
+            as_recorded=self.as_recorded,
             strict=self.strict,
         )
 
@@ -191,7 +201,9 @@ def diff(
     if gate is None:
         return ExitCode.OK
     outcome, reason = result.summary.gated(gate)
-    return _exit_code(outcome, reason, comparing.on_inconclusive)
+    compared = result.summary.baseline, result.summary.candidate
+    label = gate_label(*(side.run.trace for side in compared))
+    return _exit_code(outcome, reason, comparing.on_inconclusive, label)
 
 
 def _jobs(
@@ -236,12 +248,14 @@ def _jobs(
     return _exit_code(*gated(job_diff.step.decides, gate), comparing.on_inconclusive)
 
 
-def _exit_code(outcome: Gated, reason: str, on_inconclusive: Inconclusive) -> ExitCode:
+def _exit_code(
+    outcome: Gated, reason: str, on_inconclusive: Inconclusive, label: str = "gate"
+) -> ExitCode:
     """Return the exit code of the gate; print a line if it fails or is inconclusive."""
     if outcome == "passed":
         return ExitCode.OK
     passes = outcome == "inconclusive" and on_inconclusive == "pass"
-    (note if passes else message)(f"gate: {reason}: {'passed' if passes else 'failed'}")
+    (note if passes else message)(f"{label}: {reason}: {'passed' if passes else 'failed'}")
     if passes:
         return ExitCode.OK
     return ExitCode.GATE_FAILED if outcome == "failed" else ExitCode.GATE_INCONCLUSIVE

@@ -74,6 +74,12 @@ def noted(category: type[Warning]) -> Iterator[None]:
         note(str(warning.message))
 
 
+def gate_label(*traces: Trace) -> str:
+    """Return the beginning of a gate's line, with the clock that the gate is of."""
+    by_program = any(trace.recorded is not None for trace in traces)
+    return "gate (times without the profiler)" if by_program else "gate"
+
+
 def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activities",)) -> ExitCode:
     """Return the exit code of a command that printed its output; print a line if it is not 0.
 

@@ -27,6 +27,16 @@ TraceFiles = Annotated[
 ]
 
 
+AsRecorded = Annotated[
+    bool,
+    typer.Option(
+        "--as-recorded",
+        help="Times as the profiler recorded them. Default: of the program without the "
+        "profiler's cost, where that is known.",
+    ),
+]
+
+
 StepMarker = Annotated[
     str | None,
     typer.Option(
@@ -105,14 +115,7 @@ class Reading:
             help="Layer manifest, as traceana.describe writes it. Default: beside the trace.",
         ),
     ] = None
-    as_recorded: Annotated[
-        bool,
-        typer.Option(
-            "--as-recorded",
-            help="Times as the profiler recorded them. Default: of the program without the "
-            "profiler's cost, where that is known.",
-        ),
-    ] = False
+    as_recorded: AsRecorded = False
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 17 when the trace has integrity problems."),
