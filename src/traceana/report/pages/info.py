@@ -147,7 +147,8 @@ def _property(key: str, value: Any) -> str:
     if key == "command" and isinstance(value, list):
         return join(map(str, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {item}" for name, item in value.items())
+        items = (str(name) if item is None else f"{name}: {item}" for name, item in value.items())
+        return ", ".join(items)
     text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return "" if text == _UNKNOWN else text
 
