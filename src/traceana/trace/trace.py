@@ -93,8 +93,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     ``selected_from`` is the Trace that it is a selection of. ``manifest`` describes the layers of
     its model: given to ``traceana.open(model=)``, or found beside the trace. ``kept_advice`` are
     the recommendations that its bundle keeps (:mod:`traceana.advise.kept`).
-    ``recorded`` is the recording of a Trace whose times are those of the program without its
-    profiler; ``on_program_clock`` is that Trace, once it is made
+    A Trace on the clock of its program, without the profiler, has the recording as ``recorded``,
+    and is the ``on_program_clock`` of the recording, once it is made
     (:func:`traceana.whatif.program.without_profiler`).
     """
 

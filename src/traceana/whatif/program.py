@@ -21,9 +21,9 @@ _SELECTIONS: Final = ("steps", "ranks", "devices")
 def without_profiler(trace: Trace) -> Trace:
     """Return ``trace`` on the clock of its program: as it would have run without the profiler.
 
-    The durations of device work are the recorded ones. Host events, and all starts, are those of
-    a replay in which the host takes the time that it is estimated to take without the profiler;
-    where the run was timed without it, so long that the median step is the timed one. The recorded
+    The durations of device work are the recorded ones. Host events, and all starts, are
+    replayed: the host takes the time that it is estimated to take without the profiler; where the
+    run was timed without it, so long that the median step is the timed one. The recorded
     trace is its ``recorded``. A trace stays as it is where it was opened as recorded, where the
     profiler's cost is not known, as of ranks whose collectives meet, and where it is less than
     ``least_profiler_cost`` of the step.
@@ -37,11 +37,11 @@ def without_profiler(trace: Trace) -> Trace:
         wanted = {name: trace.meta.properties.get(f"selected_{name}") for name in _SELECTIONS}
         selected = select(whole, **wanted).with_meta(step_interval_ns=None)
         return replace(selected, recorded=trace)
-    if trace.on_program_clock is None:
-        # Most traces have no known cost, and need none of its imports.
-        from traceana.whatif.program_times import moved
+    if trace.on_program_clock is not None:
+        return trace.on_program_clock
+    # Most traces have no known cost, and need none of its imports.
+    from traceana.whatif.program_times import moved
 
-        force_setattr(trace, "on_program_clock", moved(trace) or trace)
-    made = trace.on_program_clock
-    assert made is not None
+    made = moved(trace) or trace
+    force_setattr(trace, "on_program_clock", made)
     return made

@@ -17,13 +17,10 @@ from traceana.columns.distinct import THREAD
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Ints, from_rows, timeline
 from traceana.settings import LEAST_PROFILER_COST
-from traceana.timeline.graph import Graph, graphs
+from traceana.timeline.graph import Graph
 from traceana.timeline.threads import Floats, HostTime
 from traceana.timeline.waits import of_process, whose
-from traceana.whatif.changed import changed_graph
-from traceana.whatif.profiler import host_factors
-from traceana.whatif.replay import Meetings, replayed_together
-from traceana.whatif.whatif import Model, step_interval, unprofiled
+from traceana.whatif.whatif import Model, step_interval, unchanged, unprofiled
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -37,21 +34,15 @@ def moved(trace: Trace) -> Trace | None:
     base = unprofiled(model)
     if base.median_ns > (1 - LEAST_PROFILER_COST) * model.recorded_ns:
         return None
-    processes, meetings, factors = model.processes, model.meetings, model.unprofiled
+    whole, replay = model, base.replays.central
     if model.part.numbers is not None:
-        processes = list(graphs(trace, with_host=True))
-        meetings = Meetings.of(trace, processes)
-        factors = [host_factors(trace, graph, model.cost) for graph in processes]
-    changes = [
-        changed_graph(graph, (), (), 0.5, faster)
-        for graph, faster in zip(processes, factors, strict=True)
-    ]
-    replays = replayed_together(
-        processes, meetings, [c.lag for c in changes], [c.duration for c in changes]
-    )
+        whole = model.of_all_steps()
+        replay = unchanged(whole)
     times_of_events = _Times(trace)
-    for graph, faster, (over, duration) in zip(processes, factors, replays, strict=True):
-        times_of_events.move(graph, faster, over, duration)
+    for graph, factors, over, change in zip(
+        whole.processes, whole.unprofiled, replay.over, replay.changes, strict=True
+    ):
+        times_of_events.move(graph, factors, over, change.duration)
     made = times_of_events.trace().with_meta(step_interval_ns=step_interval(model, base))
     return msgspec.structs.replace(made, recorded=trace, kept_advice=trace.kept_advice)
 

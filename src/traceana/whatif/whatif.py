@@ -216,6 +216,10 @@ def replay(trace: Trace) -> Replay:
     return Replay(events, measured, replayed, largest_error)
 
 
+_DEVIATE: Final = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
+"""Half-width of the interval of a normal value, in standard deviations."""
+
+
 class Part(msgspec.Struct, frozen=True):
     """The numbers of the steps to replay, in order, None for the whole trace, and how many
     activities that are."""
@@ -316,18 +320,13 @@ class Model(msgspec.Struct, frozen=True):
         processes = list(graphs(trace, part.numbers, with_host=True))
         meetings = Meetings.of(trace.whole, processes)
         # Where ranks wait for each other, a collective takes longer or shorter with the host, and
-        # no recording without a profiler tells by how much.
+        # no recording without a profiler was made of that.
         known = not trace.meta.as_recorded and not meetings.ranks
         cost = profiler_cost(trace.whole) if known else None
         unprofiled_ns = trace.meta.unprofiled_step_ns
         if cost is not None and unprofiled_ns is not None:
             cost = replace(cost, measured=True)
-        unprofiled = [
-            np.ones(len(graph.host.begin))
-            if cost is None
-            else host_factors(trace.whole, graph, cost)
-            for graph in processes
-        ]
+        unprofiled = _host_factors(trace.whole, processes, cost)
         measured = _measured(trace, processes)
         streams = _streams(trace.whole, processes)
         model = cls(trace, part, first, processes, meetings, measured, streams, cost, unprofiled)
@@ -335,12 +334,24 @@ class Model(msgspec.Struct, frozen=True):
             return model
 
         def step_ns(multiple: float) -> float:
-            nothing: list[list[Selection]] = [[] for _ in processes]
-            return _median(_step_times(model, _outcome(model, (), nothing, 0.5, multiple)))
+            return _median(_step_times(model, unchanged(model, multiple)))
 
         cost = fitted(cost, unprofiled_ns, step_ns)
-        refitted = [host_factors(trace.whole, graph, cost) for graph in processes]
-        return replace(model, cost=cost, unprofiled=refitted)
+        return replace(model, cost=cost, unprofiled=_host_factors(trace.whole, processes, cost))
+
+    def of_all_steps(self) -> Model:
+        """Return the model of the whole trace, with the same cost of the profiler."""
+        trace = self.trace.whole
+        processes = list(graphs(trace, with_host=True))
+        return replace(
+            self,
+            part=replace(self.part, numbers=None),
+            processes=processes,
+            meetings=Meetings.of(trace, processes),
+            measured=_measured(self.trace, processes),
+            streams=_streams(trace, processes),
+            unprofiled=_host_factors(trace, processes, self.cost),
+        )
 
     @classmethod
     def of_marked(cls, trace: Trace) -> Model | None:
@@ -355,6 +366,16 @@ class Model(msgspec.Struct, frozen=True):
             return None
         model = cls.of(trace)
         return model if model.marked else None
+
+
+def _host_factors(
+    trace: Trace, processes: Sequence[Graph], cost: ProfilerCost | None
+) -> list[Floats]:
+    """Return how many times as long each piece of host time takes without the profiler: once where
+    its ``cost`` is not known."""
+    if cost is None:
+        return [np.ones(len(graph.host.begin)) for graph in processes]
+    return [host_factors(trace, graph, cost) for graph in processes]
 
 
 def _streams(trace: Trace, processes: Sequence[Graph]) -> list[Ints]:
@@ -476,8 +497,8 @@ def unprofiled(model: Model) -> Unprofiled:
     if model.cost is None:
         replays = _Replays(_as_recorded(model), [], [])
     else:
-        no_selections: list[list[Selection]] = [[] for _ in model.processes]
-        replays = _Replays.of(model, BoundScenario(Scenario(name="", changes=()), no_selections))
+        ends_of_cost = (model.cost.least, model.cost.most)
+        replays = _Replays(unchanged(model), [], [unchanged(model, end) for end in ends_of_cost])
     times = _step_times(model, replays.central)
     return Unprofiled(_median(times), _mean(_settled_steps(model, times)), replays)
 
@@ -656,6 +677,12 @@ def _outcome(
     return _Outcome(together, alone, [over for over, _ in replays], windows, beside)
 
 
+def unchanged(model: Model, host: float = 1.0) -> _Outcome:
+    """Replay ``model`` without the profiler and without a change, with ``host`` times the host's
+    estimated time."""
+    return _outcome(model, (), [[] for _ in model.processes], 0.5, host)
+
+
 def _time_beside(trace: Trace, graph: Graph, change: ChangedGraph) -> Ints:
     """Return the time (ns) of what runs beside each step: of the busiest device, or of threads."""
     beside = np.zeros(graph.steps.height, dtype=np.int64)
@@ -702,13 +729,19 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
 def _step_times(model: Model, outcome: _Outcome | None) -> Mapping[int | None, int]:
     """Return the longest window of each measured step over the processes, or what runs beside it
     where that is longer; as recorded without ``outcome``."""
+    if outcome is None:
+        return _longest(
+            model,
+            [(graph.steps["end"] - graph.steps["begin"]).to_numpy() for graph in model.processes],
+        )
+    both = zip(outcome.windows, outcome.beside, strict=True)
+    return _longest(model, [np.maximum(end - begin, beside) for (begin, end), beside in both])
+
+
+def _longest(model: Model, lengths: Sequence[Ints]) -> Mapping[int | None, int]:
+    """Return the longest of the ``lengths`` of each measured step over the processes, by number."""
     longest: dict[int | None, int] = {}
-    for process, (graph, rows) in enumerate(zip(model.processes, model.measured, strict=True)):
-        if outcome is None:
-            length = (graph.steps["end"] - graph.steps["begin"]).to_numpy()
-        else:
-            begin, end = outcome.windows[process]
-            length = np.maximum(end - begin, outcome.beside[process])
+    for graph, rows, length in zip(model.processes, model.measured, lengths, strict=True):
         numbers = graph.steps["number"].gather(rows).to_list()
         for number, time in zip(numbers, length[rows].tolist(), strict=True):
             longest[number] = max(longest.get(number, 0), time)
@@ -743,7 +776,7 @@ def _predicted(
     of_factors = [middle, *map(median, replays.factors)]
     faster, slower = map(median, replays.costs) if replays.costs else (middle, middle)
     low = min(of_factors) - math.hypot(spread, max(middle - faster, 0.0))
-    level = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * math.sqrt(2)
+    level = _DEVIATE * math.sqrt(2)
     least = min(_busiest_stream(model, replay) for replay in (replays.central, *replays.factors))
     least *= 1 - level * RUN_TO_RUN_KERNELS
     return (
@@ -756,23 +789,19 @@ def _predicted(
 def _busiest_stream(model: Model, outcome: _Outcome) -> float:
     """Return the median time (ns) of the kernels of each step on its busiest stream: no step is
     shorter. Copies vary from run to run by more than the step."""
-    busiest: dict[int | None, int] = {}
-    for graph, alone, stream, rows in zip(
-        model.processes, outcome.alone, model.streams, model.measured, strict=True
-    ):
+    busiest = []
+    for graph, alone, stream in zip(model.processes, outcome.alone, model.streams, strict=True):
         nodes = np.flatnonzero((graph.step != NONE) & (stream != NONE))
         streams = int(stream.max(initial=NONE)) + 1
         time = np.zeros((graph.steps.height, max(streams, 1)), dtype=np.int64)
         np.add.at(time, (graph.step[nodes], stream[nodes]), alone[nodes])
-        numbers = graph.steps["number"].gather(rows).to_list()
-        for number, in_step in zip(numbers, time.max(axis=1)[rows].tolist(), strict=True):
-            busiest[number] = max(busiest.get(number, 0), in_step)
-    return _median(busiest)
+        busiest.append(time.max(axis=1))
+    return _median(_longest(model, busiest))
 
 
 def _run_error(model: Model, path: pl.DataFrame) -> float:
     """Return by what two runs differ, relative to their step, of the critical ``path``."""
-    level = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * math.sqrt(2)
+    level = _DEVIATE * math.sqrt(2)
     if model.trace.on_cpu:
         return level * RUN_TO_RUN_CPU
     times = dict(path.select("of", "time_ns").iter_rows())
@@ -791,7 +820,7 @@ def _run_error(model: Model, path: pl.DataFrame) -> float:
 def _change_error(model: Model, change: float) -> float:
     """Return by what a predicted ``change`` misses, in its unit."""
     error = CHANGE_ERROR_CPU if model.trace.on_cpu else CHANGE_ERROR
-    return abs(change) * error * NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
+    return abs(change) * error * _DEVIATE
 
 
 def _as_recorded(model: Model) -> _Outcome:
