@@ -119,7 +119,9 @@ def open_trace(
 
         # Here, so that all commands call a layer by one name.
         trace = with_names_of(trace, manifest)
-    trace = trace.with_manifest(manifest).with_meta(as_recorded=as_recorded)
+    trace = trace.with_manifest(manifest)
+    if as_recorded:
+        trace = trace.with_meta(as_recorded=True)
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 

@@ -168,3 +168,17 @@ def test_memory_and_flows_move_with_their_threads() -> None:
     within = program.tables.memory["time"]
     last = max(int(ends(program.tables.ops).max()), int(ends(program.tables.activities).max()))  # type: ignore[arg-type]
     assert within.max() <= last  # type: ignore[operator]
+
+
+def test_a_bundle_opened_as_recorded_has_its_own_recommendations(tmp_path: Path) -> None:
+    """Those that it keeps are of the program."""
+    file = GPU / "resnet18_b8.json.gz"
+    bundle = traceana.open(file).save(tmp_path / "bundle")
+    for as_recorded in (False, True):
+        kept, found = (
+            traceana.open(path, as_recorded=as_recorded)
+            .advise()
+            .frame.drop("evidence", strict=False)
+            for path in (bundle, file)
+        )
+        assert kept.equals(found)

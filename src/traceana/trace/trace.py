@@ -22,7 +22,7 @@ from traceana.trace.schema import CPU_DEVICE, TABLES
 from traceana.trace.tables import Tables
 from traceana.trace.work import labelled_work
 
-HOW_OPENED: Final = frozenset({"opened", "opened_with", "as_recorded"})
+HOW_OPENED: Final = frozenset({"opened", "opened_with"})
 """Fields of the meta that a bundle does not keep."""
 
 
