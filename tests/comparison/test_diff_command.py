@@ -83,7 +83,7 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
     assert max(map(len, lines)) <= 110
     assert lines[2].split("  ", 1)[1].strip().startswith("0.990 → 1.290 ms median (+30.2 %)")
     assert lines[2].endswith("; slower")
-    assert "Winograd → implicit GEMM in conv2 · 399.9 → 700.3 µs" in result.stdout
+    assert "algorithm forward Winograd → implicit GEMM in conv2" in result.stdout
 
 
 def test_utilization_and_bottleneck_are_those_of_the_reports(
@@ -133,7 +133,9 @@ def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, P
     (conv2,) = [row for row in rows if row["a"] == "conv2"]
     assert {"a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "verdict"} <= set(conv2)
     assert conv2["verdict"] == "slower"
-    assert reported["sections"]["changes"][0]["change"] == "algorithm"
+    first, part = reported["sections"]["changes"][:2]
+    assert (first["number"], first["change"]) == ("1", "kernels")
+    assert (part["number"], part["change"]) == ("1.1", "algorithm")
     assert meta["units"]["time_a_ns"] == meta["units"]["delta_ns"] == "ns"
 
 

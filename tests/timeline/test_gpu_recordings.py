@@ -198,10 +198,49 @@ def test_diff_of_two_recordings_of_one_program_finds_nothing() -> None:
 )
 def test_changes_without_a_verdict_stand_below_those_with_one(before: str, after: str) -> None:
     runs = (opened(FOLDER / f"{name}.json.gz") for name in (before, after))
-    changes = traceana.diff(*runs).summary.changes.filter(~pl.col("least"))
+    changes = traceana.diff(*runs).summary.changes.filter(
+        ~pl.col("least"), ~pl.col("number").str.contains(".", literal=True)
+    )
     certain = changes["verdict"].is_in(["faster", "slower"]).to_list()
     assert certain == sorted(certain, reverse=True)
     assert len(set(certain)) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("vgg11_b32", "vgg11_b32_tf32"),
+        ("alexnet_b128", "alexnet_b128_nhwc_tf32"),
+        ("alexnet_b64", "alexnet_b128"),
+        ("vgg11_b32", "vgg11_b32_norelu"),
+    ],
+)
+def test_each_millisecond_of_a_diff_is_of_one_change(before: str, after: str) -> None:
+    compared = traceana.diff(*(opened(FOLDER / f"{name}.json.gz") for name in (before, after)))
+    rows = compared.summary.changes.to_dicts()
+    numbers = [row["number"] for row in rows]
+    assert numbers == sorted(numbers, key=lambda number: [*map(int, number.split("."))])
+    times = {"": [int(compared.totals[f"time_{side}_ns"]) for side in "ab"]}
+    parts: dict[str, list[list[int]]] = {}
+    for row in rows:
+        within = row["number"].rpartition(".")[0]
+        assert within in times, "a part follows what it is a part of"
+        times[row["number"]] = [row["time_a_ns"], row["time_b_ns"]]
+        parts.setdefault(within, []).append(times[row["number"]])
+    for within, affected in parts.items():
+        sums = [sum(side) for side in zip(*affected, strict=True)]
+        # Means are rounded down; of the whole step, work of several streams overlaps.
+        rest = [whole - part for whole, part in zip(times[within], sums, strict=True)]
+        assert min(rest) >= (-len(affected) if within else -0.1 * times[""][0])
+
+
+def test_the_precision_is_a_part_of_its_convolutions() -> None:
+    runs = (opened(FOLDER / f"{name}.json.gz") for name in ("vgg11_b32", "vgg11_b32_tf32"))
+    lines = repr(traceana.diff(*runs)).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("1. "))
+    assert lines[first].startswith("1. convolution kernels ")
+    assert lines[first + 2].lstrip().startswith("−12.87 ms  convolution precision FP32 → TF32 in")
+    assert "algorithm dgrad ALGO_0 → implicit GEMM" in lines[first + 3]
 
 
 def test_an_overlap_that_did_not_change_is_no_line() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec.structs import replace
 
@@ -21,12 +22,13 @@ from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import CAUSES, within
 
 _NAMED: Final = (
+    Column("number", TEXT, "place in the tree: `2.1` is a part of `2`"),
     Column("change", TEXT, "kind of the change: see [Two runs compared](diff.md)"),
     Column("subject", TEXT, "pass, direction, category, or cause of idle time"),
     Column("before", TEXT, "value in the baseline"),
     Column("after", TEXT, "value in the candidate"),
     *in_both(Column("count", MEAN, "number of the work, per step")),
-    Column("layers", COUNT, "number of pairs of layers that changed"),
+    Column("layers", COUNT, "number of pairs of layers with this work"),
     Column("layer_a", TEXT, "baseline: the layer with the most effect"),
     Column("layer_b", TEXT, "candidate: the layer with the most effect"),
 )
@@ -42,7 +44,8 @@ CHANGES: Final = (
     Column(
         "least",
         FLAG,
-        "true where the effect on the step is below `minimum_effect`; these come last",
+        "true where the effect on the step is below `minimum_effect`; these come last, also among "
+        "the parts of a change",
     ),
 )
 IDLE: Final = laid_out(
@@ -58,7 +61,13 @@ _OF_AMOUNTS: Final = ("idle", "communication", "copies", "layouts", "kernels", "
 """Kinds of changes of how much work there is, and of its time."""
 NOT_COMPARED: Final = "not compared"
 """The verdict where the runs hold different work."""
+_COUNTED_BY_NAME: Final = ("kernels", "layers", "compiled")
+"""Kinds of changes whose counts are not numbers of calls."""
 _CERTAIN: Final = ("faster", "slower")
+
+Flags = npt.NDArray[np.bool_]
+Work: TypeAlias = tuple[Flags, Flags]
+"""Which cells of baseline and candidate."""
 
 _KERNELS: Final = pl.col("kind").is_in(["kernel", "op"])
 """Kernels, and operators where the device is the CPU."""
@@ -75,6 +84,8 @@ class Change(msgspec.Struct, frozen=True):
     ``before`` and ``after`` are the values in baseline and candidate; ``layers`` is the number of
     pairs of layers that changed, ``layer_a`` and ``layer_b`` the pair whose time changed most.
     ``a`` and ``b`` are the time of the affected work in each step of either run (one row).
+    ``work`` has the affected cells of baseline and candidate, None where that is no work. The
+    change is a part of the change ``within``, by its position.
     """
 
     kind: str
@@ -88,6 +99,8 @@ class Change(msgspec.Struct, frozen=True):
     layers: int | None = None
     layer_a: str | None = None
     layer_b: str | None = None
+    work: Work | None = None
+    within: int | None = None
 
 
 def low_confidence() -> pl.Expr:
@@ -105,34 +118,150 @@ def not_compared(frame: pl.DataFrame, rows: pl.Expr, verdict: str = NOT_COMPARED
     )
 
 
-def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Change]:
-    """Return the changes from ``a`` to ``b`` before any test, first of the run, then of layers.
+def found_changes(
+    a: PairedRun, b: PairedRun, pairs: pl.DataFrame, criteria: Criteria
+) -> list[Change]:
+    """Return the changes from ``a`` to ``b`` before any test, each after the one it is a part of.
 
-    ``pairs`` are the rows of layers and roles (:func:`traceana.comparison.diff.layer_rows`).
+    ``pairs`` are the rows of layers and roles (:func:`traceana.comparison.diff.layer_rows`). Work
+    belongs to one change, and to its parts: what several changes affect is a part of the first of
+    them. A remainder of less than the minimum effect on the step is left out.
     """
     below = pairs.with_row_index("pair").filter(low_confidence())["pair"].implode()
     pair = pl.when(~pl.col("pair").is_in(below)).then("pair").alias("pair")
     sure_a, sure_b = (replace(run, cells=run.cells.with_columns(pair)) for run in (a, b))
     columns = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
     sure = [pl.when(~low_confidence()).then(column).alias(column) for column in columns]
-    inside = _inside_layers(sure_a, sure_b, pairs.with_columns(sure))
+    sure_pairs = pairs.with_columns(sure)
     compiled = _of_work("compiled", a, b, pl.col("compiled"))
+    of_run = list(_of_run(a, b))
     if bool(compiled.count_a) != bool(compiled.count_b):
         # The compiled kernels replace others: together they are one change, not a sum of kernels
         # and layers that are in one run only.
-        whole = replace(compiled, a=a.times(_COMPUTING), b=b.times(_COMPUTING))
-        return [whole, *_of_run(a, b), *inside]
-    alone = (*_of_kernels(a, b, pairs), *_of_unmatched_layers(a, b, pairs))
-    return [*_of_run(a, b), *alone, *inside]
+        whole = _of_work("compiled", a, b, _COMPUTING)
+        of_run.append(replace(whole, count_a=compiled.count_a, count_b=compiled.count_b))
+    else:
+        only = _unmatched_layers(pairs)
+        unmatched = [pl.col("pair").is_in(rows.implode()) for rows in only]
+        if any(map(len, only)):
+            of_run.append(
+                _of_both("layers", (a, b), unmatched, [float(len(rows)) for rows in only])
+            )
+        of_run += _of_kernels(a, b, pairs, unmatched)
+    every = [*of_run, *_inside_layers(sure_a, sure_b, sure_pairs)]
+    every.sort(key=lambda change: _CONTAINING.index(change.kind))
+
+    placed: list[Change] = []
+    smallest = criteria.least(*step_times(a.steps, b.steps))
+    of_everything = None
+    for change in every:
+        if change.work is None:
+            placed.append(replace(change, within=of_everything))
+            if change.kind == "batch":
+                of_everything = len(placed) - 1
+            continue
+        parts = [
+            _affecting(change, work, within, (a, b), pairs)
+            for work, within in _shared_out(change.work, placed, of_everything)
+        ]
+        effects = [abs(float(part.b.times.mean() - part.a.times.mean())) for part in parts]
+        largest = max(effects, default=0.0)
+        placed += [
+            part
+            for part, effect in zip(parts, effects, strict=True)
+            if effect >= min(smallest, largest)
+        ]
+    return placed
+
+
+def _shared_out(
+    work: Work, placed: Sequence[Change], within: int | None
+) -> Iterator[tuple[Work, int | None]]:
+    """Yield the parts of ``work``, each with the position of the smallest change that contains it.
+
+    ``placed`` are the changes that come before, ``within`` the one that contains all of ``work``.
+    """
+    for position, change in enumerate(placed):
+        if change.work is None or change.within != within:
+            continue
+        common = work[0] & change.work[0], work[1] & change.work[1]
+        if common[0].any() or common[1].any():
+            work = work[0] & ~common[0], work[1] & ~common[1]
+            yield from _shared_out(common, placed, position)
+    if work[0].any() or work[1].any():
+        yield work, within
+
+
+_CONTAINING: Final = (
+    *("batch", "gpu", "compiled", "idle", "communication", "copies", "host_memory", "layers"),
+    *("kernels", "layouts", "calls", "shape", "weight", "memory_format", "precision"),
+    *("tensor_cores", "algorithm", "bias_apart", "bias_fused", "launches"),
+)
+"""The kinds of changes: what two of them affect is a part of the one that comes first."""
+
+
+def _affecting(
+    change: Change,
+    work: Work,
+    within: int | None,
+    runs: tuple[PairedRun, PairedRun],
+    pairs: pl.DataFrame,
+) -> Change:
+    """Return ``change`` with the times of ``work`` alone, and with the layers of that work."""
+    before, after = (
+        run.times(pl.lit(pl.Series(cells))) for run, cells in zip(runs, work, strict=True)
+    )
+    part = replace(change, a=before, b=after, work=work, within=within)
+    if change.kind not in _COUNTED_BY_NAME:
+        part = _with_calls(part)
+    if change.layers is None:
+        return part
+    sums = [
+        run.cells.filter(cells).group_by("pair").agg(pl.col("time_ns").sum() / run.steps.count)
+        for run, cells in zip(runs, work, strict=True)
+    ]
+    both = sums[0].join(sums[1], on="pair", how="full", coalesce=True, suffix="_b").fill_null(0)
+    apart = (pl.col("time_ns_b") - pl.col("time_ns")).abs()
+    ordered = both.sort(apart, "pair", descending=[True, False])["pair"]
+    most = pairs.row(int(ordered[0]), named=True)
+    return replace(part, layers=len(ordered), layer_a=most["a"], layer_b=most["b"])
 
 
 def _of_work(
     kind: str, a: PairedRun, b: PairedRun, chosen: pl.Expr, subject: str | None = None
 ) -> Change:
     """Return the change of the time and the calls of the ``chosen`` work."""
-    before, after = a.times(chosen), b.times(chosen)
-    count_a, count_b = (float(times.calls.sum() / len(times.calls)) for times in (before, after))
-    return Change(kind, before, after, subject, count_a=count_a, count_b=count_b)
+    change = _of_both(kind, (a, b), (chosen, chosen), (None, None), subject)
+    return _with_calls(change)
+
+
+def _of_both(
+    kind: str,
+    runs: tuple[PairedRun, PairedRun],
+    chosen: Sequence[pl.Expr],
+    counts: Sequence[float | None],
+    subject: str | None = None,
+) -> Change:
+    """Return the change of the time of the ``chosen`` work of either run, with its ``counts``."""
+    (before, cells_a), (after, cells_b) = (
+        (
+            run.times(of_run),
+            run.cells.select(of_run.fill_null(value=False).alias("chosen"))["chosen"].to_numpy(),
+        )
+        for run, of_run in zip(runs, chosen, strict=True)
+    )
+    count_a, count_b = counts
+    return Change(
+        kind, before, after, subject, count_a=count_a, count_b=count_b, work=(cells_a, cells_b)
+    )
+
+
+def _with_calls(change: Change) -> Change:
+    """Return ``change`` with the number of its calls per step."""
+    count_a, count_b = (
+        float(times.calls.sum() / len(times.calls)) for times in (change.a, change.b)
+    )
+    return replace(change, count_a=count_a, count_b=count_b)
 
 
 def _of_run(a: PairedRun, b: PairedRun) -> Iterator[Change]:
@@ -180,7 +309,7 @@ def _of_run(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     # The number of launches has no time.
     launches = _of_work("launches", a, b, pl.col("kind") == "kernel")
     if launches.count_a != launches.count_b:
-        yield replace(launches, a=nothing[0], b=nothing[1])
+        yield replace(launches, a=nothing[0], b=nothing[1], work=None)
 
 
 def _idle(run: PairedRun) -> dict[str, RowTimes]:
@@ -205,11 +334,14 @@ def _idle(run: PairedRun) -> dict[str, RowTimes]:
     return each
 
 
-def _of_kernels(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+def _of_kernels(
+    a: PairedRun, b: PairedRun, pairs: pl.DataFrame, unmatched: Sequence[pl.Expr]
+) -> Iterator[Change]:
     """Yield the kernels of only one run, by class; without paired layers also changes of calls.
 
     Paired layers have the change of an algorithm. With them a class is the category, and its time
     is the time of all its kernels: work moves between kernels of one run and kernels of both.
+    Kernels of ``unmatched`` layers are left out then.
     Without them a class is category and part, and its time is the time of the kernels in one run
     only. Then the classes of kernels that both runs have are compared by their number of calls.
     Runs without a common kernel name (two vendors or frameworks) are not compared by names.
@@ -220,16 +352,21 @@ def _of_kernels(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Cha
     common = pl.col("name").is_in(list(names[0] & names[1]))
     classes = ["category"] if paired else ["category", "part"]
     if names[0] & names[1]:
-        only = [run.cells.filter(_KERNELS, ~common) for run in (a, b)]
+        matched = [pl.lit(value=True)] * 2
+        if paired:
+            matched = [~alone.fill_null(value=False) for alone in unmatched]
+        only = [
+            run.cells.filter(_KERNELS, ~common, of_run)
+            for run, of_run in zip((a, b), matched, strict=True)
+        ]
         for subject, of_class in _classes(only, classes):
-            kernels_a, kernels_b = (cells.filter(of_class)["name"].unique() for cells in only)
-            whole = _KERNELS & of_class
-            before, after = (
-                run.times(whole if paired else whole & pl.col("name").is_in(kernels.implode()))
-                for run, kernels in ((a, kernels_a), (b, kernels_b))
-            )
-            counts = float(len(kernels_a)), float(len(kernels_b))
-            yield Change("kernels", before, after, subject, None, None, *counts)
+            kernels = [cells.filter(of_class)["name"].unique() for cells in only]
+            chosen = [
+                _KERNELS & of_class & (of_run if paired else pl.col("name").is_in(names.implode()))
+                for of_run, names in zip(matched, kernels, strict=True)
+            ]
+            counts = [float(len(names)) for names in kernels]
+            yield _of_both("kernels", (a, b), chosen, counts, subject)
     if not paired:
         # Layout conversions and collectives have changes of their own.
         shared = _KERNELS & common & ~pl.col("category").is_in(["layout", "collective"])
@@ -249,8 +386,8 @@ def _classes(cells: Sequence[pl.DataFrame], keys: Sequence[str]) -> Iterator[tup
         yield ": ".join(str(value) for value in values if value is not None), chosen
 
 
-def _of_unmatched_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers without a match in the other run, which has them inside no module.
+def _unmatched_layers(pairs: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """Return the rows of ``pairs`` of either run that have no match, and none inside a module.
 
     A framework names a layer that another runs as a function of the module around it: such layers,
     and the module, are left out.
@@ -267,12 +404,10 @@ def _of_unmatched_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Ite
             for around in map(plain_name, modules_of(label)):
                 if around in module:
                     inside |= {row, module[around]}
-    only = [pl.Series(sorted(labels.keys() - inside), dtype=pl.UInt32) for labels in alone]
-    if not any(map(len, only)):
-        return
-    in_a, in_b = (pl.col("pair").is_in(rows.implode()) for rows in only)
-    counts = float(len(only[0])), float(len(only[1]))
-    yield Change("layers", a.times(in_a), b.times(in_b), None, None, None, *counts)
+    only_a, only_b = (
+        pl.Series(sorted(labels.keys() - inside), dtype=pl.UInt32) for labels in alone
+    )
+    return only_a, only_b
 
 
 def _inside_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
@@ -290,23 +425,8 @@ def _inside_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[
         before: str | None = None,
         after: str | None = None,
     ) -> Change:
-        chosen = pl.col("pair").is_in(list(of)) & among
-        sums = [
-            run.cells.filter(chosen).group_by("pair").agg(pl.col("time_ns").sum() / run.steps.count)
-            for run in (a, b)
-        ]
-        both = sums[0].join(sums[1], on="pair", how="full", coalesce=True, suffix="_b").fill_null(0)
-        apart = (pl.col("time_ns_b") - pl.col("time_ns")).abs()
-        ordered = both.sort(apart, "pair", descending=[True, False])["pair"]
-        most = pairs.row(int(ordered[0]), named=True) if len(ordered) else {}
-        return replace(
-            _of_work(kind, a, b, chosen, subject),
-            before=before,
-            after=after,
-            layers=len(of),
-            layer_a=most.get("a"),
-            layer_b=most.get("b"),
-        )
+        whole = _of_work(kind, a, b, pl.col("pair").is_in(list(of)) & among, subject)
+        return replace(whole, before=before, after=after, layers=len(of))
 
     conv, product = pl.col("category") == "conv", pl.col("category").is_in(_PRODUCTS)
     switched = _switched(a, b, conv & ~pl.col("part").is_in(_UNKNOWN), "pass", "part")
@@ -430,22 +550,21 @@ def change_table(
     *,
     same: bool,
 ) -> pl.DataFrame:
-    """Return one row per change. The columns are :data:`CHANGES`.
+    """Return one row per change, followed by its parts. The columns are :data:`CHANGES`.
 
     ``figures`` are from :func:`traceana.comparison.verdicts.verdict_tables` for
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
-    mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
-    times do not add up. Idle time, communication and as many copies as before are left out unless
+    mean. Idle time, communication and as many copies as before are left out unless
     their time changed. Changes without a verdict stand below those with one. ``least`` is True for
     effects below the minimum relative change of the step, which come last. Where the runs do not
     hold the ``same`` work, changes of amounts are left out, and no time is compared.
     """
-    attributes = ("kind", *names_of(_NAMED[1:]))
+    attributes = ("kind", *names_of(_NAMED[2:]))
     named = pl.DataFrame(
         [[getattr(change, name) for name in attributes] for change in changes],
-        schema={column.name: column.dtype for column in _NAMED},
+        schema={column.name: column.dtype for column in _NAMED[1:]},
         orient="row",
-    )
+    ).with_row_index("_position")
     mean, kind = step.mean, pl.col("change")
     of_batch = {
         "low_ns": None if mean.interval is None else round(mean.interval.low),
@@ -485,11 +604,35 @@ def change_table(
             nulls_last=True,
         )
     )
-    table = conformed(table, CHANGES)
-    if same:
-        return table
-    kept = table.filter(~kind.is_in(_OF_AMOUNTS)).with_columns(least=pl.lit(value=False))
-    return not_compared(kept, pl.lit(value=True))
+    if not same:
+        table = table.filter(~kind.is_in(_OF_AMOUNTS)).with_columns(least=pl.lit(value=False))
+    table = conformed(_numbered(table, changes), CHANGES)
+    return table if same else not_compared(table, pl.lit(value=True))
+
+
+def _numbered(table: pl.DataFrame, changes: Sequence[Change]) -> pl.DataFrame:
+    """Return the rows of ``table`` with their ``number``, each followed by its parts.
+
+    ``_position`` is the position of a row in ``changes``. A part of a change that is left out is a
+    part of the change around it.
+    """
+    listed = table["_position"].to_list()
+    parts: dict[int | None, list[int]] = {}
+    for row, position in enumerate(listed):
+        within = changes[position].within
+        while within is not None and within not in listed:
+            within = changes[within].within
+        parts.setdefault(within, []).append(row)
+    order: list[tuple[int, str]] = []
+
+    def add_parts(within: int | None, prefix: str) -> None:
+        for place, row in enumerate(parts.get(within, ()), start=1):
+            order.append((row, f"{prefix}{place}"))
+            add_parts(listed[row], f"{prefix}{place}.")
+
+    add_parts(None, "")
+    rows, numbers = [row for row, _ in order], [number for _, number in order]
+    return table[rows].with_columns(pl.Series("number", numbers, pl.String))
 
 
 def idle_table(changes: Sequence[Change], figures: pl.DataFrame, *, same: bool) -> pl.DataFrame:

@@ -316,7 +316,7 @@ def compared(
         kernels_a, kernels_b = ([steps.frame["kernel_ns"] for steps in side] for side in every)
         kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=spreads, alike=alike)
     same = marked or same_work((run_a, run_b))
-    changes = found_changes(baseline, candidate, rows)
+    changes = found_changes(baseline, candidate, rows, criteria)
     of_changes, *of_views = verdict_tables(
         [change_times(changes, baseline, candidate), *(view.rows for view in views)],
         *(steps_a, steps_b, criteria),

@@ -56,6 +56,9 @@ def _findings(block: Findings) -> list[str]:
         title = f"{_escaped(item.title)}, {_escaped(item.effect)}"
         if block.brief:
             lines.append(f"{number}. **{title}**: {_escaped(item.summary)}")
+            for part in item.parts:
+                text = _labelled(part.effect, part.summary)
+                lines.append(f"{'   ' * part.depth}- {text}")
             continue
         lines += [""] if lines else []
         lines += [f"## {number}. {title}", ""]

@@ -74,8 +74,21 @@ class Table(msgspec.Struct, frozen=True):
         return [value / longest for value in values]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A part of a finding: how deep it is among the parts, from 1, its effect and a sentence.
+
+    ``section`` and ``rows`` are as of a :class:`Finding`.
+    """
+
+    depth: int
+    effect: str
+    summary: str
+    section: str = ""
+    rows: str = ""
+
+
 class Finding(msgspec.Struct, frozen=True):
-    """A finding: its title, its effect, a sentence, and further lines with labels.
+    """A finding: its title, its effect, a sentence, further lines with labels, and its parts.
 
     ``section`` is the name of the section with its evidence, on a page that has one, and ``rows``
     a text of the rows there. ``anchor`` is its own, which the ``section`` of another finding of the
@@ -90,10 +103,11 @@ class Finding(msgspec.Struct, frozen=True):
     section: str = ""
     rows: str = ""
     anchor: str = ""
+    parts: tuple[Part, ...] = ()
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Numbered findings; ``brief`` ones have at most two lines each."""
+    """Numbered findings; ``brief`` ones have at most two lines each, and one for each part."""
 
     items: tuple[Finding, ...]
     brief: bool = False

@@ -198,6 +198,13 @@ def _brief(block: Findings, width: int) -> list[Text]:
         lines += [
             Text(" " * _INDENT + line, no_wrap=True) for line in _wrapped(first, width - _INDENT)
         ]
+        effects = max((cell_len(plain(part.effect)) for part in item.parts), default=0)
+        for part in item.parts:
+            effect = f"{plain(part.effect):<{effects + GAP}}" if part.effect else ""
+            line = Text(" " * (_INDENT * part.depth) + effect, style="cyan", no_wrap=True)
+            text = Text(brief_line(part.summary), style="not cyan")
+            text.truncate(max(width - cell_len(line.plain), 1), overflow="ellipsis")
+            lines.append(line.append(text))
     return lines
 
 

@@ -161,3 +161,15 @@ def test_a_layer_that_became_slower_has_its_colour() -> None:
     bands = dict(both.frame.select("label", "category").iter_rows())
     assert bands["layer3"] == "10 % slower or more"
     assert bands["layer4"] == "changed by less than 2 %"
+
+
+def test_a_change_without_a_verdict_is_grey() -> None:
+    names = ("alexnet_b128.json.gz", "alexnet_b128_tf32.json.gz")
+    compared = diff(*(opened(FIXTURES / "gpu" / name) for name in names))
+    (marks,) = charts(compared)[-1].marks
+    kinds = dict(marks.frame.select("class", "is").iter_rows())
+    assert kinds["convolution"] == "less"
+    assert kinds["layout conversion"] == "more"
+    rows = compared.by("class").filter(category="memcpy")
+    assert set(rows["verdict"]) == {"inconclusive"}
+    assert kinds["copies"] == "inconclusive"

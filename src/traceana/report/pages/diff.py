@@ -21,7 +21,7 @@ from traceana.comparison.run_inputs import opened
 from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
 from traceana.report.numbers import arrow, percent, signed
-from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
+from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Part, Table
 from traceana.report.pages.diff_html import pictures
 from traceana.report.pages.single_table import (
     data_of,
@@ -203,14 +203,18 @@ def _named(frame: pl.DataFrame, by: DiffBy) -> pl.DataFrame:
 
 def _sums(run_diff: Diff) -> Iterator[tuple[str, str]]:
     """Yield over how many devices tables and changes are sums, where a run has several."""
-    counts = [
-        work(run.run.trace, "rank", "device").unique().height
-        for run in (run_diff.baseline, run_diff.candidate)
-    ]
+    counts = _device_counts(run_diff)
     if max(counts) > 1:
         devices = " → ".join(map(str, dict.fromkeys(counts)))
         of = processor(run_diff.baseline.run.trace)
         yield "Tables", f"changes and rows are sums over {devices} {of}s"
+
+
+def _device_counts(run_diff: Diff) -> list[int]:
+    return [
+        work(run.run.trace, "rank", "device").unique().height
+        for run in (run_diff.baseline, run_diff.candidate)
+    ]
 
 
 def _whole(run_diff: Diff) -> bool:
@@ -330,7 +334,7 @@ def _layers(run_diff: Diff) -> str:
 
 
 def _changes(run_diff: Diff) -> Iterator[Block]:
-    """Yield the changes, largest effect first, then the changes below the minimum effect.
+    """Yield the changes with their parts, largest effect first, then those below the minimum.
 
     Changes below a tenth of the minimum effect are left out.
     """
@@ -341,32 +345,78 @@ def _changes(run_diff: Diff) -> Iterator[Block]:
     smallest = tenth.least(*step_times(run_diff.baseline.steps, run_diff.candidate.steps))
     small = (pl.col("delta_ns").abs() < smallest).fill_null(value=False)
     negligible = pl.col("least") & (pl.col("change") != "launches") & small
-    rows = run_diff.changes.head(MOST_CHANGES).filter(~negligible)
+    changes = run_diff.changes.with_columns(_in=pl.col("number").str.split(".").list.first())
+    first = changes.filter(pl.col("number") == pl.col("_in"))
+    listed = first.head(MOST_CHANGES).filter(~negligible)
+    most_parts = max(_FEWEST_PARTS, MOST_CHANGES - listed.filter(~pl.col("least")).height)
+    above: list[Finding] = []
+    below: list[Finding] = []
+    shown = 0
+    for row in listed.to_dicts():
+        parts = changes.filter(pl.col("_in") == row["number"], pl.col("number") != row["number"])
+        finding, count = _change(row, parts.to_dicts(), most_parts, whole)
+        (below if row["least"] else above).append(finding)
+        shown += count
+    step = run_diff.step.mean
+    remark = "" if whole else "per step"
+    if (
+        len(above) > 1
+        and first["delta_ns"].null_count() == 0
+        and max(_device_counts(run_diff)) == 1
+    ):
+        total = (
+            f"all listed {signed(int(first['delta_ns'].sum()))} of {signed(round(step.b - step.a))}"
+        )
+        remark = f"{remark}; {total}" if remark else total
+    yield Heading(f"Changes, by effect on the {of}", remark)
     least = f"{numbers.level(criteria.minimum_effect)} of the {of}"
-    above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
-    below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
-    remark = "they overlap, do not add them"
-    yield Heading(f"Changes, by effect on the {of}", remark if whole else f"per step; {remark}")
     yield Findings(tuple(above), brief=True) if above else Facts((("", f"none above {least}"),))
     if below:
         yield Heading(f"Changes below {least}")
         yield Findings(tuple(below), brief=True, first=len(above) + 1)
-    more = run_diff.changes.height - rows.height
-    if more:
+    if more := changes.height - shown:
         yield Facts((("", f"… {more} more (--format json)"),))
 
 
-def _change(row: Row, whole: bool) -> Finding:
-    title, text = _TEXTS[row["change"]](row, "" if whole else " per step")
+_FEWEST_PARTS: Final = 3
+"""So many parts of a change are shown, more where there are few changes."""
+
+
+def _change(row: Row, parts: Sequence[Row], most: int, whole: bool) -> tuple[Finding, int]:
+    """Return a change with its first ``parts``, and the number of changes in it.
+
+    A part that affects all work of the change around it has no effect of its own.
+    """
+    per = "" if whole else " per step"
+    title, text = _TEXTS[row["change"]](row, per)
     section, rows = _rows(row)
     if row["change"] == "launches" or row["delta_ns"] is None:
-        return Finding(title, "", text, section=section, rows=rows)
+        return Finding(title, "", text, section=section, rows=rows), 1
+    around = {row["number"]: row}
+    depth = {row["number"]: 0}
+    listed: list[Part] = []
+    for part in parts:
+        number, outer = part["number"], part["number"].rpartition(".")[0]
+        if outer not in around or part["delta_ns"] is None:
+            continue
+        same_work = all(part[side] == around[outer][side] for side in ("time_a_ns", "time_b_ns"))
+        alone = same_work or part["change"] == "launches"
+        if not alone and (part["least"] or sum(bool(other.effect) for other in listed) >= most):
+            continue
+        around[number], depth[number] = part, depth[outer] + (not alone)
+        described = " ".join(_TEXTS[part["change"]](part, per))
+        if part["verdict"] == "inconclusive":
+            described += " · inconclusive"
+        effect = "" if alone else signed(part["delta_ns"])
+        listed.append(Part(max(depth[number], 1), effect, described, *_rows(part)))
     times = arrow(row["time_a_ns"], row["time_b_ns"])
     said = row["verdict"] if row["verdict"] in ("same", "inconclusive") else ""
     # A terminal cuts the end of a long line: what a cause of idle time means.
-    parts = [times, said, text] if row["change"] == "idle" else [text, times, said]
-    summary = " · ".join(part for part in parts if part)
-    return Finding(title, signed(row["delta_ns"]), summary, section=section, rows=rows)
+    facts = [times, said, text] if row["change"] == "idle" else [text, times, said]
+    summary = " · ".join(fact for fact in facts if fact)
+    effect = signed(row["delta_ns"])
+    finding = Finding(title, effect, summary, section=section, rows=rows, parts=tuple(listed))
+    return finding, len(around)
 
 
 _SECTIONS: Final = {
@@ -427,7 +477,7 @@ def _memory(row: Row, _: str) -> tuple[str, str]:
 def _kernels(row: Row, _: str) -> tuple[str, str]:
     counts = {"baseline": round(row["count_a"]), "candidate": round(row["count_b"])}
     said = ", ".join(f"{count} only in {run}" for run, count in counts.items() if count)
-    return "other kernels", f"{_class(row)}: {said}"
+    return f"{_class(row)} kernels", said
 
 
 def _class(row: Row) -> str:

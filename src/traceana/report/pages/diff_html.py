@@ -148,7 +148,11 @@ MOST_CLASSES: Final = 10
 _LEAST: Final = 0.005
 """Changes below this share of the step are among the others."""
 
-_COLOURS: Final = {"step": "#0072b2", "less": "#009e73", "more": "#d55e00"}
+_COLOURS: Final = {
+    **{"step": "#0072b2", "less": "#009e73", "more": "#d55e00"},
+    "inconclusive": "#9aa0a6",
+}
+_CERTAIN: Final = ("faster", "slower", "only in baseline", "only in candidate")
 
 _MOST_STEPS: Final = 1_000
 
@@ -221,13 +225,15 @@ def _interval(run_diff: Diff, decided: StatisticVerdict) -> list[Chart]:
     ]
 
 
-def _by_cause(run_diff: Diff, idle: int) -> list[tuple[str, int]]:
+def _by_cause(run_diff: Diff, idle: int) -> list[tuple[str, int, bool]]:
     """Return the causes by which the idle time changed, and the rest of its change."""
     rows = run_diff.changes.filter((pl.col("change") == "idle") & ~pl.col("least"))
-    causes = list(rows.select("subject", "delta_ns").iter_rows())
-    rest = idle - sum(delta for _, delta in causes)
-    named = [(f"idle: {display_names.part(cause)}", delta) for cause, delta in causes]
-    return [*named, *([("idle: other causes" if causes else "idle", rest)] if rest else [])]
+    certain = pl.col("verdict").is_in(_CERTAIN)
+    causes = list(rows.select("subject", "delta_ns", certain).iter_rows())
+    rest = idle - sum(delta for _, delta, _ in causes)
+    named = [(f"idle: {display_names.part(cause)}", delta, sure) for cause, delta, sure in causes]
+    name = "idle: other causes" if causes else "idle"
+    return [*named, *([(name, rest, False)] if rest else [])]
 
 
 def _change(run_diff: Diff) -> list[Chart]:
@@ -235,7 +241,11 @@ def _change(run_diff: Diff) -> list[Chart]:
     rows = (
         run_diff.by("class")
         .group_by("category", maintain_order=True)
-        .agg(pl.col("time_a_ns").sum(), pl.col("time_b_ns").sum())
+        .agg(
+            pl.col("time_a_ns").sum(),
+            pl.col("time_b_ns").sum(),
+            pl.col("verdict").is_in(_CERTAIN).any().alias("certain"),
+        )
         .with_columns((pl.col("time_b_ns") - pl.col("time_a_ns")).alias("delta_ns"))
         .sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
     )
@@ -243,18 +253,19 @@ def _change(run_diff: Diff) -> list[Chart]:
         return []
     before, after = int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
     shown = rows.filter(pl.col("delta_ns").abs() >= _LEAST * before).head(MOST_CLASSES)
-    changes: list[tuple[str, int]] = []
-    for name, delta in shown.select("category", "delta_ns").iter_rows():
+    changes: list[tuple[str, int, bool]] = []
+    for name, delta, certain in shown.select("category", "delta_ns", "certain").iter_rows():
         called = display_names.category(name.strip("()"))
-        changes += _by_cause(run_diff, delta) if name == IDLE else [(called, delta)]
+        changes += _by_cause(run_diff, delta) if name == IDLE else [(called, delta, certain)]
     rest = after - before - int(shown["delta_ns"].sum())
     if rest:
         others = rows.height - shown.height
-        changes.append((f"{others} other class{'es' * (others != 1)}", rest))
+        changes.append((f"{others} other class{'es' * (others != 1)}", rest, False))
     bars: list[tuple[str, int, int, int, str]] = [("baseline", 0, before, before, "step")]
     at = before
-    for name, delta in changes:
-        bars.append((name, at, at + delta, delta, "less" if delta < 0 else "more"))
+    for name, delta, certain in changes:
+        direction = "less" if delta < 0 else "more"
+        bars.append((name, at, at + delta, delta, direction if certain else "inconclusive"))
         at += delta
     bars.append(("candidate", 0, after, after, "step"))
     frame = pl.DataFrame(
@@ -264,7 +275,8 @@ def _change(run_diff: Diff) -> list[Chart]:
         Chart(
             "From the baseline to the candidate, by class"
             + ("" if run_diff.baseline.steps.marked else " (whole runs)"),
-            "; ".join(f"{name} {numbers.signed(delta)}" for name, delta in changes) or "no change",
+            "; ".join(f"{name} {numbers.signed(delta)}" for name, delta, _ in changes)
+            or "no change",
             Axis("", Kind.TEXT),
             Axis("mean time per step" if run_diff.baseline.steps.marked else "time", Kind.TIME),
             (
