@@ -48,7 +48,7 @@ from traceana.result import arrange
 from traceana.timeline.critical import critical, segments
 from traceana.timeline.graph import windows
 from traceana.timeline.idle import idle, idle_time
-from traceana.timeline.idle_gaps import CAUSES
+from traceana.timeline.idle_gaps import CAUSES, within
 from traceana.timeline.steps import measured_steps, select, steps
 from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
@@ -457,7 +457,18 @@ CHECKS: Final[tuple[Callable[[Recorded], None], ...]] = (
     the_first_window_of_the_timeline_is_whole,
     a_replay_is_the_trace,
 )
+
+
+def idle_time_of_steps_is_what_utilization_leaves(one: Recorded) -> None:
+    found = idle_time(one.trace)
+    measured = steps(one.trace).frame.filter(pl.col("measured") & (pl.col("devices") > 0))
+    available = int((measured["wall_ns"] * measured["devices"]).sum())
+    idle_ns = int(within(found.gaps, found.measured)["time_ns"].sum())
+    assert idle_ns == available - int(measured["busy_ns"].sum())
+
+
 OF_STEPS: Final[tuple[Callable[[Recorded], None], ...]] = (
+    idle_time_of_steps_is_what_utilization_leaves,
     report_counts_each_step_once_and_its_means_add_up,
     the_first_screen_has_the_work_of_the_measured_steps,
     kernels_and_layers_of_the_measured_steps_are_their_total,

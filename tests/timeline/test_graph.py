@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from tests.support.traces import TraceBuilder
 from traceana.timeline.critical import critical, segments
 
@@ -33,3 +35,17 @@ def test_the_host_waits_for_operators_of_the_backward_pass_alone() -> None:
     assert host_threads("MmBackward0", "backward") == {2: 1_790, 1: 110}
     # The thread of a communication backend: its operators belong to no pass.
     assert host_threads("gloo:all_reduce", None) == {1: 1_900}
+
+
+def test_a_cpu_waits_for_its_pool_also_where_few_operators_have_a_layer() -> None:
+    b = TraceBuilder(framework="JAX")
+    layer = b.row("layers", path="outer", role="layer", position=0)
+    b.row("steps", number=0, process=9, start=0, duration=1000, source="train", complete=True)
+    b.row("ranges", text="train", kind="step", process=9, thread=1, start=0, duration=1000)
+    for name, thread, start, end, of in (("slice", 1, 10, 20, layer), ("dot", 2, 50, 950, None)):
+        op = b.row("ops", name=name, process=9, thread=thread, start=start, duration=end - start,
+                   layer=of, depth=0)  # fmt: skip
+        b.row("activities", kind="op", device=-1, op=op, process=9, stream=thread, start=start,
+              duration=end - start, layer=of)  # fmt: skip
+    path = segments(b.build())
+    assert dict(path.group_by("operator").agg(pl.col("time_ns").sum()).iter_rows())["dot"] == 900

@@ -33,6 +33,7 @@ from traceana.table import (
     conformed,
     names_of,
 )
+from traceana.timeline.busy import busy_time
 from traceana.timeline.idle import IdleTime, idle_time
 from traceana.timeline.idle_gaps import (
     analyzed_windows,
@@ -173,7 +174,7 @@ def busy(trace: Trace) -> Result:
     inside = windows.select(
         *PER_DEVICE,
         (pl.col("end") - pl.col("start")).alias("span_ns"),
-        Busy.of(ran).within(windows).alias("busy_ns"),
+        busy_time(whole).within(windows).alias("busy_ns"),
         computing(ran).within(windows).alias("kernel_ns"),
     )
     frame = (

@@ -18,7 +18,7 @@ from traceana.analyze import summaries
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.run_to_run import relative_spread, spread_of_work
-from traceana.columns.intervals import Busy, computing
+from traceana.columns.intervals import computing
 from traceana.columns.nesting import NONE, Tree, from_rows
 from traceana.comparison.columns import WORK
 from traceana.comparison.layer_features import RunLayers, run_layers
@@ -37,6 +37,7 @@ from traceana.settings import (
     RUN_TO_RUN_KERNELS,
 )
 from traceana.table import names_of, whole_sum
+from traceana.timeline.busy import busy_time
 from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
@@ -215,7 +216,7 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
             note = "printed summary without steps: all its work is one step"
         else:
             rows = work(trace, "rank", "device", "start", "duration")
-            busy = Busy.of(rows)
+            busy = busy_time(trace)
             row["wall_ns"] = capture_ns(trace) or 0
             used = rows.select("rank", "device").drop_nulls("device").unique().height
             row["available_ns"] = row["wall_ns"] * max(used, 1)

@@ -24,8 +24,8 @@ any operator.
 
 An operator of XLA, a thunk, may end when it has handed its work to a pool of threads, which records
 nothing. Where a compiled program waits for completion and no thunk runs, the work is that of the
-thunk that ended last, if it is a convolution or a product. Else it is not known which thunk has
-not completed, and the time is an activity of the wait.
+thunk that ended last, if it is a convolution or a product. Else the program waits for something
+that is not recorded, such as another process, and nothing works.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ _WAIT: Final = "ThunkExecutor::Execute (wait for completion)"
 """The range of XLA's executor around the time after its own thread has run out of thunks."""
 _BY_POOL: Final = ("convolution", "dot")
 """Instructions whose work a pool of threads runs."""
+_NAMED_BY_POOL: Final = r"^(?:convolution|dot)(?:[._]|$)"
+"""Names of thunks that run such an instruction, in files without instructions."""
 
 
 def operator_activities(
@@ -99,8 +101,8 @@ def operator_activities(
     exclusive = _exclusive_times(
         nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_)
     )
-    exclusive, waits = _with_pool_work(exclusive, ops, ranges, instructions)
-    return _activities(("op", ops, exclusive), ("range", ranges, waits))
+    exclusive = _with_pool_work(exclusive, ops, ranges, instructions)
+    return _activities("op", ops, exclusive)
 
 
 def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -113,19 +115,19 @@ def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
     frames = text.str.contains(_FRAMES).fill_null(False).to_numpy()
     rank = np.full(ranges.height, _COMPUTE, dtype=np.int64)
     exclusive = _exclusive_times(nesting, rank, np.zeros(ranges.height, dtype=np.bool_), frames)
-    return _activities(("range", ranges, exclusive))
+    return _activities("range", ranges, exclusive)
 
 
 def _with_pool_work(
     exclusive: pl.DataFrame, ops: pl.DataFrame, ranges: pl.DataFrame, instructions: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the activities ``exclusive``, longer by the work of pools of threads, and other waits.
+) -> pl.DataFrame:
+    """Return the activities ``exclusive``, longer by the work of pools of threads.
 
-    Both have ``row`` (of ``ops``, and of ``ranges``), ``start`` and ``duration``.
+    They have ``row`` (of ``ops``), ``start`` and ``duration``.
     """
     rows = np.flatnonzero(Texts.of(ranges["text"]).where(pl.col("text") == _WAIT))
     if not len(rows):
-        return exclusive, exclusive.clear()
+        return exclusive
     # Where a program waits and no thunk runs, between the moments at which one begins or ends.
     start, end = times(exclusive)
     wait_start, wait_end = times(ranges[rows])
@@ -149,44 +151,31 @@ def _with_pool_work(
     last_ended = np.searchsorted(end[order], idle_start, side="right") - 1
     last = take(order, last_ended)
     recent = idle_start - end[last] < LONGEST_DISPATCH_NS
-    asynchronous = by_pool[from_rows(ops["instruction"])[exclusive["row"].to_numpy()[last]]]
+    thunk = exclusive["row"].to_numpy()[last]
+    asynchronous = by_pool[from_rows(ops["instruction"])[thunk]]
+    if instructions.is_empty():
+        asynchronous = Texts.of(ops["name"]).matching(_NAMED_BY_POOL)[thunk]
     by_thunk = (last_ended != NONE) & recent & asynchronous
     np.maximum.at(end, last[by_thunk], idle_end[by_thunk])
-    in_order = np.argsort(wait_start, kind="stable")
-    wait_around = in_order[
-        np.searchsorted(wait_start[in_order], idle_start[~by_thunk], side="right") - 1
-    ]
-    waits = pl.DataFrame(
-        {
-            "row": rows[wait_around],
-            "start": idle_start[~by_thunk],
-            "duration": (idle_end - idle_start)[~by_thunk],
-        },
-        schema=exclusive.schema,
-    )
-    return exclusive.with_columns(pl.Series("duration", end - start)), waits
+    return exclusive.with_columns(pl.Series("duration", end - start))
 
 
 def _activities(
-    *parts: tuple[str, pl.DataFrame, pl.DataFrame],
+    row: str, table: pl.DataFrame, exclusive: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (activities, names) of ``row``, ``start`` and ``duration`` in tables of the host.
+    """Return (activities, names) of the rows ``exclusive`` of ``table``, of operators or ranges.
 
-    Each of ``parts`` has the name of the column for the row, the table, and these columns.
+    Column ``row`` of the activities is the row in the table.
     """
-    named = pl.concat(
-        (
-            table[exclusive["row"]]
-            .select(
-                pl.col("^(?:name|text)$").cast(pl.Categorical).alias("name"),
-                *("process", "thread"),
-                # Ranges do not have this column.
-                pl.col("^instruction$"),
-            )
-            .with_columns(exclusive["row"].alias(row), exclusive["start"], exclusive["duration"])
-            for row, table, exclusive in parts
-        ),
-        how="diagonal",
+    named = (
+        table[exclusive["row"]]
+        .select(
+            pl.col("^(?:name|text)$").cast(pl.Categorical).alias("name"),
+            *("process", "thread"),
+            # Ranges do not have this column.
+            pl.col("^instruction$"),
+        )
+        .with_columns(exclusive["row"].alias(row), exclusive["start"], exclusive["duration"])
     )
     names = named.select(pl.col("name").unique(maintain_order=True)).with_row_index("name_id")
     activities = named.join(names, on="name", maintain_order="left").select(

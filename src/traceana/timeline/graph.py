@@ -371,17 +371,20 @@ def _awaited_operators(trace: Trace, *, on_device: bool) -> Flags:
     """Return the operators of threads that other threads wait for.
 
     On a GPU these are the operators of backward passes, which autograd runs on its own thread; on a
-    CPU the operators of layers, or without layers all operators that compute.
+    CPU all operators that compute, or those of layers where these take most of the time: other
+    operators may be of a pipeline that nothing waits for.
     """
     ops = trace.tables.ops
     if on_device:
         return (ops["direction"] == "backward").fill_null(value=False).to_numpy()
+    computing = trace.tables.activities.select("op", "duration").drop_nulls("op")
+    op, duration = computing["op"].to_numpy(), computing["duration"].to_numpy()
     of_layers = ops["layer"].is_not_null().to_numpy()
-    if of_layers.any():
+    if 2 * int(duration[of_layers[op]].sum()) > int(duration.sum()):
         return of_layers
-    computing = np.zeros(ops.height, dtype=np.bool_)
-    computing[trace.tables.activities["op"].drop_nulls().to_numpy()] = True
-    return computing
+    computes = np.zeros(ops.height, dtype=np.bool_)
+    computes[op] = True
+    return computes
 
 
 class _Moments(msgspec.Struct, frozen=True):

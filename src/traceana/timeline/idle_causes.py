@@ -20,8 +20,14 @@ import polars as pl
 from traceana.columns.distinct import Texts, Threads, rows_of
 from traceana.columns.intervals import Intervals, times, union, until
 from traceana.columns.nesting import NONE, Flags, Ints, Nesting, from_rows, take, to_rows
-from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.settings import LONGEST_DISPATCH_NS, LONGEST_EVENT_LATENCY_NS
+from traceana.timeline.busy import (
+    LOADING,
+    difference,
+    named_intervals,
+    thread_intervals,
+    waits_for_batches,
+)
 from traceana.timeline.copies import blocking_copies
 from traceana.timeline.idle_gaps import (
     AFTER_LAST,
@@ -61,10 +67,6 @@ _CALLS: Final[dict[int, str]] = {
 }
 """Patterns of the names of calls that delay the host."""
 
-LOADING: Final = rf"{ROLE_OF_TEXT['data']}|^(?:EagerLocalExecute: )?IteratorGetNext"
-"""Ranges and operators that wait for the next batch. The ranges of TensorFlow's background threads
-that produce it (``Iterator::Prefetch``) do not count."""
-
 _BLOCKING_COLLECTIVE: Final = r"^(?:gloo|mpi|ucc):|^MPI_|^c10d::(?:monitored_)?barrier"
 """Ranges and operators of collectives that the host performs or waits for. NCCL's collectives are
 kernels, which wait on the device."""
@@ -72,14 +74,8 @@ kernels, which wait on the device."""
 _DRIVER_OVERHEAD: Final = r"(?i)loading|compiler|command buffer"
 """CUPTI's overhead records of CUDA: code is loaded or compiled, or the command buffer is full."""
 
-_HOST_RANGES: Final = ("module", "annotation", "step", "nvtx", "nvtx_start", "runtime")
-"""Kinds of ranges whose text can be the cause of a wait of the host."""
-
 _LAST_DURING_LAUNCH: Final = DRIVER
 """Causes up to this one also count while the launching call runs."""
-
-_TRAINING: Final = ("layer", "optimizer", "collective", "hooks")
-"""Roles of operators that count as compute even during a wait for a batch."""
 
 _LATEST: Final = np.iinfo(np.int64).max
 
@@ -360,21 +356,21 @@ def host_times(
     wanted_threads = all_threads.filter(wanted)
     call_names = Texts.of(tables.calls["name"])
     parts = {
-        cause: _intervals(tables.calls, threads.calls, call_names.matching(pattern))
+        cause: thread_intervals(tables.calls, threads.calls, call_names.matching(pattern))
         for cause, pattern in _CALLS.items()
     }
-    parts[COLLECTIVE] = _named(trace, threads, _BLOCKING_COLLECTIVE)
-    loading = _named(trace, threads, LOADING)
+    parts[COLLECTIVE] = named_intervals(trace, threads, _BLOCKING_COLLECTIVE)
+    loading = named_intervals(trace, threads, LOADING)
     parts[DATA_LOADER] = _on_all(loading, all_threads, wanted_threads, ["rank", "process"])
     outermost = tables.ops["depth"].eq(0).fill_null(value=False).to_numpy()
-    parts[OPERATOR] = _intervals(tables.ops, threads.ops, outermost, with_rows=False)
+    parts[OPERATOR] = thread_intervals(tables.ops, threads.ops, outermost, with_rows=False)
     overhead = tables.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
     of_driver = overhead & Texts.of(tables.ranges["text"]).matching(_DRIVER_OVERHEAD)
     wanted_processes = set(wanted_threads.select("rank", "process").rows())
     processes = all_threads.select("rank", "process").rows()
     in_wanted_process = np.array([process in wanted_processes for process in processes], np.bool_)
     for cause, records in ((PROFILER, overhead & ~of_driver), (DRIVER, of_driver)):
-        part = _intervals(tables.ranges, threads.ranges, records)
+        part = thread_intervals(tables.ranges, threads.ranges, records)
         on_wanted = in_wanted_process[part["number"].to_numpy()]
         of_rank = _on_all(part.filter(~on_wanted), all_threads, wanted_threads, ["rank"])
         parts[cause] = pl.concat([part.filter(on_wanted), of_rank])
@@ -390,32 +386,6 @@ def host_times(
                 latest_end = np.maximum.accumulate(end[rows])
                 by_thread[thread][cause] = CauseTime(start[rows], end[rows], row[rows], latest_end)
     return by_thread
-
-
-def _intervals(
-    table: pl.DataFrame, thread: Ints, wanted: Flags, *, with_rows: bool = True
-) -> pl.DataFrame:
-    """Return ``number`` (of the thread), ``start``, ``end`` and ``row`` of rows of ``table``."""
-    rows = np.flatnonzero(wanted)
-    start, duration = (table[column].gather(rows) for column in ("start", "duration"))
-    row = rows if with_rows else np.full(len(rows), NONE)
-    return pl.DataFrame(
-        {"number": thread[rows], "start": start, "end": start + duration, "row": row}
-    )
-
-
-def _named(trace: Trace, threads: Threads, pattern: str) -> pl.DataFrame:
-    """Return the :func:`_intervals` of ranges and of operators whose names match ``pattern``."""
-    ranges, ops = trace.tables.ranges, trace.tables.ops
-    of_host = ranges["kind"].is_in(_HOST_RANGES).fill_null(value=False).to_numpy()
-    matching_ranges = Texts.of(ranges["text"]).matching(pattern) & of_host
-    matching_ops = Texts.of(ops["name"]).matching(pattern)
-    return pl.concat(
-        [
-            _intervals(ranges, threads.ranges, matching_ranges),
-            _intervals(ops, threads.ops, matching_ops, with_rows=False),
-        ]
-    )
 
 
 def _on_all(
@@ -436,38 +406,30 @@ def cpu_time(
 ) -> tuple[Intervals, pl.DataFrame]:
     """Return the busy time and the gaps of one rank's CPU from ``start`` to ``end``.
 
-    The CPU is busy while an operator of a layer, of the optimizer or of a collective runs on any
-    thread. Other operators count outside waits for a batch only, because TensorFlow's input
-    pipelines and PyTorch's data sets also run operators. The rest is ``data_loader`` during a wait
-    for a batch, else ``host``. Gaps have the columns of :meth:`CauseFinder.with_causes`.
+    The CPU is busy as in :func:`traceana.timeline.busy.busy_time`; the rest is ``data_loader``
+    during a wait for a batch, else ``host``. Gaps have the columns of
+    :meth:`CauseFinder.with_causes`.
     """
     of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
     on_cpu = pl.col("device") == CPU_DEVICE
     activities = trace.tables.activities.with_row_index("row").filter(of_rank, on_cpu)
-    role = trace.tables.layers["role"].cast(pl.String).gather(activities["layer"])
-    in_training = role.is_in(_TRAINING).fill_null(value=False).to_numpy()
     begun, ended = times(activities)
     operators = union(begun, ended)
     threads = Threads.of(trace.tables.ops, trace.tables.calls, trace.tables.ranges)
-    thread_of_rank = threads.known.select(of_rank).to_series().to_numpy()
-    waits = _named(trace, threads, LOADING)
-    waits = waits.filter(thread_of_rank[waits["number"].to_numpy()])
-    waits = waits.sort("start", maintain_order=True)
-    waiting = union(waits["start"].to_numpy(), waits["end"].to_numpy())
-    # Other operators during an exposed wait belong to the input pipeline.
-    exposed = _difference(waiting, union(begun[in_training], ended[in_training]))
-    busy = _difference(operators, exposed)
+    loading = waits_for_batches(trace, rank)
+    waits = loading.waits.sort("start", maintain_order=True)
+    busy = difference(operators, loading.exposed)
     capture = (np.array([start]), np.array([end]))
-    idle = _difference(_difference(capture, operators), waiting)
+    idle = difference(difference(capture, operators), loading.waiting)
     # As on a GPU, the time before the first activity ends where the first step starts.
     first = trace.tables.steps.filter(of_rank)["start"].min()
     first_step = end if first is None else max(int(first), start)  # type: ignore[arg-type]
     crossing = int(((idle[0] < first_step) & (first_step < idle[1])).sum())
     cut = np.full(crossing, first_step)
-    gap_start = np.concatenate((exposed[0], np.sort(np.append(idle[0], cut))))
-    gap_end = np.concatenate((exposed[1], np.sort(np.append(idle[1], cut))))
+    gap_start = np.concatenate((loading.exposed[0], np.sort(np.append(idle[0], cut))))
+    gap_end = np.concatenate((loading.exposed[1], np.sort(np.append(idle[1], cut))))
     cause = np.full(len(gap_start), HOST, dtype=np.int8)
-    cause[: len(exposed[0])] = DATA_LOADER
+    cause[: len(loading.exposed[0])] = DATA_LOADER
     cause[(cause == HOST) & (gap_start == start) & (gap_start < first_step)] = BEFORE_FIRST
     cause[(cause == HOST) & (gap_end == end)] = AFTER_LAST
     in_time = np.argsort(gap_start, kind="stable")
@@ -506,11 +468,3 @@ def cpu_time(
         pl.lit(None, pl.UInt32).alias("op"),
     )
     return busy, gaps
-
-
-def _difference(intervals: Intervals, others: Intervals) -> Intervals:
-    """Return the parts of ``intervals`` outside ``others``; both are disjoint and ordered."""
-    bounds = np.unique(np.concatenate((*intervals, *others)))
-    inside, hidden = np.diff(until(intervals, bounds)) > 0, np.diff(until(others, bounds)) > 0
-    kept = inside & ~hidden
-    return union(bounds[:-1][kept], bounds[1:][kept])

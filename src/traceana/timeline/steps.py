@@ -13,13 +13,14 @@ import msgspec
 import polars as pl
 
 from traceana.columns.distinct import distinct
-from traceana.columns.intervals import PER_DEVICE, Busy
+from traceana.columns.intervals import PER_DEVICE
 from traceana.enrich.serving import SOURCE
 from traceana.enrich.steps import candidates
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
 from traceana.table import COUNT, FLAG, MOMENT, NUMBER, TIME, Column, conformed
+from traceana.timeline.busy import busy_time
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
@@ -258,7 +259,7 @@ def steps(trace: Trace) -> Result:
     )
     windows = device_windows(trace)
     busy = (
-        windows.with_columns(Busy.of(activities).within(windows))
+        windows.with_columns(busy_time(trace).within(windows))
         .group_by("step")
         .agg(pl.col("busy_ns").sum(), pl.len().cast(pl.Int64).alias("devices"))
     )

@@ -17,8 +17,8 @@ from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
+from traceana.timeline.busy import LOADING
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
-from traceana.timeline.idle_causes import LOADING
 from traceana.timeline.threads import Floats
 from traceana.timeline.work import work
 from traceana.trace.work import labels

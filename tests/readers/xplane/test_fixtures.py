@@ -55,17 +55,12 @@ def test_both_files_of_a_run_have_equal_work(framework: str) -> None:
         for ending in ("xplane.pb", "trace.json.gz")
     )
     assert one.height > 500
-    assert one["duration"].sum() == other["duration"].sum()
     if framework == "jax":
-        # A trace.json has no instructions: which of them a wait belongs to is not known there.
-        one, other = (
-            rows.filter(pl.col("name").cast(pl.String) != WAIT).drop("duration")
-            for rows in (one, other)
-        )
+        # A trace.json has no instructions: that a fusion has a product in it is not known there.
+        missing = (one["duration"] - other["duration"]).to_list()
+        assert min(missing) == 0 < sum(missing) < 0.01 * sum(one["duration"].to_list())
+        one, other = one.drop("duration"), other.drop("duration")
     assert one.equals(other)
-
-
-WAIT = "ThunkExecutor::Execute (wait for completion)"
 
 
 def worked(trace: Trace) -> pl.DataFrame:
