@@ -17,6 +17,7 @@ from typing import Any, Final
 import traceana
 from benchmarks.backtest.__main__ import summary, table
 from traceana.errors import TraceanaError
+from traceana.timeline.steps import step_time
 
 _SCENARIOS: Final = {
     "nothing": "host x 1",
@@ -58,16 +59,18 @@ def rows(folder: Path) -> list[dict[str, Any]]:
         if one["name"].endswith("prefetch") and "pinned" not in one["before"]:
             scenario = "pinned + overlapped-copies"
         try:
-            (asked,) = traceana.open(there[0]).whatif(scenario).frame.to_dicts()
+            trace = traceana.open(there[0])
+            (asked,) = trace.whatif(scenario).frame.to_dicts()
         except TraceanaError as error:
             print(f"{one['name']}: {error}")
             continue
-        base = asked["unprofiled_ns"]
+        base = asked["step_ns"]
+        recorded = step_time(trace.recorded or trace)
         found.append(
             {
                 "case": one["name"],
                 "scenario": scenario.rpartition("/")[2],
-                "recorded_ms": asked["step_ns"] / 1e6,
+                "recorded_ms": recorded.median_ns / 1e6 if recorded else None,
                 "unprofiled_ms": _unprofiled(before) / 1e6,
                 "before_ms": base / 1e6,
                 "after_ms": _unprofiled(one) / 1e6,

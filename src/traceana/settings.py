@@ -118,11 +118,6 @@ UNRECORDED_SHARE: Final = _setting(
     "From this part of launches without recorded work on, what limits the run is not determined "
     "and nothing is recommended: recordings lose none, or a third and more.",
 )
-LEAST_PROFILER_COST: Final = _setting(
-    "least_profiler_cost",
-    0.01,
-    "Part of the recorded step from which on the step without the profiler is shown beside it.",
-)
 LOW_UTILIZATION: Final = _setting(
     "low_utilization",
     0.5,

@@ -38,7 +38,7 @@ MIXED = 10_000
 @pytest.fixture(autouse=True)
 def no_profiler_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The programs are built without a cost of the profiler."""
-    monkeypatch.setattr("traceana.whatif.whatif.profiler_cost", no_cost)
+    monkeypatch.setattr("traceana.whatif.program.profiler_cost", no_cost)
 
 
 def of(advice: Advice, rule: str) -> Finding:

@@ -17,7 +17,7 @@ from traceana.opening import open_trace
 from traceana.report.pages import report
 from traceana.report.pages.overview import Overview
 from traceana.report.pages.overview import overview as overview_of
-from traceana.whatif import whatif
+from traceana.whatif import program
 
 MOST: Final = 40
 
@@ -41,7 +41,7 @@ def opened(path: Any, **options: Any) -> Trace:
     rules = Path(os.environ.get("XDG_CONFIG_HOME", "")) / "traceana" / "rules.toml"
     try:
         given = [(name, _state(value)) for name, value in sorted(options.items())]
-        key = (_files(path), _state(rules), vars(whatif)["profiler_cost"] is no_cost, *given)
+        key = (_files(path), _state(rules), vars(program)["profiler_cost"] is no_cost, *given)
     except OSError:
         return with_methods(open_trace(path, **options))
     if key in _kept:

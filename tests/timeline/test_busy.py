@@ -26,7 +26,7 @@ def with_data_loader() -> Trace:
         for name, start, duration, of in (
             ("aten::mm", 50, 500, None),
             ("aten::addmm", 650, 300, layer),
-        ):  # noqa: E501
+        ):
             op = b.row("ops", name=name, process=1, thread=1, start=at + start, depth=0,
                        duration=duration, layer=of)  # fmt: skip
             b.row("activities", kind="op", device=-1, op=op, process=1, stream=1, layer=of,

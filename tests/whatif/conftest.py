@@ -10,4 +10,4 @@ from tests.support.opened import no_cost
 @pytest.fixture(autouse=True)
 def no_profiler_cost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "profiler_cost" not in request.keywords:
-        monkeypatch.setattr("traceana.whatif.whatif.profiler_cost", no_cost)
+        monkeypatch.setattr("traceana.whatif.program.profiler_cost", no_cost)

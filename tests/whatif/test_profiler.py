@@ -35,7 +35,7 @@ def host_bound(folder: Path, kernel_ns: int = 2_000, sleep_ns: int = 0) -> Path:
 
 
 def unprofiled(path: Path) -> int:
-    return int(traceana.open(path).whatif("host x 1").frame["unprofiled_ns"][0])
+    return int(traceana.open(path).whatif("host x 1").frame["step_ns"][0])
 
 
 def test_the_host_goes_with_the_factor_of_what_is_recorded(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_long_stretches_without_events_were_not_slowed(tmp_path: Path) -> None:
 def test_what_the_gpu_bounds_stays(tmp_path: Path) -> None:
     file = host_bound(tmp_path, kernel_ns=25_000)
     (row,) = traceana.open(file).whatif("host x 1").frame.to_dicts()
-    assert row["unprofiled_ns"] == pytest.approx(OPERATORS * 25_000, rel=0.05)
+    assert row["step_ns"] == pytest.approx(OPERATORS * 25_000, rel=0.05)
 
 
 def test_a_run_that_timed_its_steps_without_the_profiler_tells_the_cost(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_run_that_timed_its_steps_without_the_profiler_tells_the_cost(tmp_path
     (tmp_path / "timing.json").write_text(json.dumps(timing))
     trace = traceana.open(tmp_path)
     assert trace.meta.unprofiled_step_ns == 180_000
-    assert trace.whatif("host x 1").frame["unprofiled_ns"][0] == pytest.approx(180_000, rel=0.01)
+    assert trace.whatif("host x 1").frame["step_ns"][0] == pytest.approx(180_000, rel=0.01)
     summary = trace.report().summary
     assert summary.step_time is not None
     assert summary.step_time.median_ns == pytest.approx(180_000, rel=0.01)
@@ -90,7 +90,7 @@ def test_no_cost_is_known_of_other_profilers(tmp_path: Path) -> None:
     trace = traceana.open(host_bound(tmp_path)).with_meta(producer="another")
     assert profiler_cost(trace) is None
     (row,) = trace.whatif("host x 1").frame.to_dicts()
-    assert row["step_ns"] == row["unprofiled_ns"] == row["predicted_ns"]
+    assert row["step_ns"] == row["predicted_ns"] == STEP_NS
 
 
 def test_no_interval_goes_below_what_the_kernels_take(tmp_path: Path) -> None:

@@ -369,7 +369,7 @@ class Figures:
             return None
         from traceana.advise.simulation import Simulator
 
-        return Simulator.of(self._trace.recorded or self._trace)
+        return Simulator.of(self._trace)
 
     @property
     def profiler_known(self) -> bool:

@@ -9,13 +9,13 @@ from traceana.errors import NoSuchSelectionError
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.whatif.whatif import Model, Saving, Unprofiled
+    from traceana.whatif.whatif import Base, Model, Saving
 
 
 class Simulator:
-    """The replay of a trace: its ``model``, and ``base``, the step without the profiler."""
+    """The replay of a trace: its ``model``, and ``base``, the step before any change."""
 
-    def __init__(self, model: Model, base: Unprofiled) -> None:
+    def __init__(self, model: Model, base: Base) -> None:
         """Keep both."""
         self.model, self.base = model, base
 
@@ -26,10 +26,10 @@ class Simulator:
         A replay needs steps that are marked on the host and not too long, and the launches of most
         of their work. It is of all devices, so there is none of a selection of devices.
         """
-        from traceana.whatif.whatif import Model, unprofiled
+        from traceana.whatif.whatif import Model, before_changes
 
         model = Model.of_marked(trace)
-        return None if model is None else cls(model, unprofiled(model))
+        return None if model is None else cls(model, before_changes(model))
 
     def saving(self, scenario: str) -> Saving | None:
         """Return the saving of ``scenario``; None where it changes nothing in the trace."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,9 +33,12 @@ from traceana.comparison.run_inputs import (
 )
 from traceana.settings import (
     LEAST_COUNTED,
+    PREDICTION_LEVEL,
     RUN_TO_RUN_CPU,
     RUN_TO_RUN_HOST,
     RUN_TO_RUN_KERNELS,
+    UNPROFILED_LEAST,
+    UNPROFILED_MOST,
 )
 from traceana.table import names_of, whole_sum
 from traceana.timeline.busy import busy_time
@@ -162,6 +166,26 @@ class RunSteps(msgspec.Struct, frozen=True):
             (max(wall - kernels - copied, 0), RUN_TO_RUN_HOST),
         )
         return RUN_TO_RUN_CPU if on_cpu else relative_spread(parts)
+
+
+_DEVIATE: Final = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
+_OF_COST: Final = (UNPROFILED_MOST - UNPROFILED_LEAST) / 2 / _DEVIATE
+"""Standard deviation of the host's time without the profiler, relative to its estimate. The host's
+variation from run to run is in it."""
+
+
+def cost_spread(a: Trace, b: Trace) -> float:
+    """Return the standard deviation (ns) of the change of the step from ``a`` to ``b`` that is due
+    to the profiler's cost: it is more, or less, than estimated in both."""
+    ends = [
+        (0, 0)
+        if trace.meta.step_cost_ns is None or trace.meta.unprofiled_step_ns is not None
+        else trace.meta.step_cost_ns
+        for trace in (a, b)
+    ]
+    (low_a, high_a), (low_b, high_b) = ends
+    of_both = abs((high_b - low_b) - (high_a - low_a)) / 2 / _DEVIATE
+    return of_both * math.sqrt(1 - (RUN_TO_RUN_HOST / _OF_COST) ** 2)
 
 
 def loaded(

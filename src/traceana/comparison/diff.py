@@ -26,6 +26,7 @@ from traceana.comparison.compared_run import (
     KEYS,
     Run,
     RunSteps,
+    cost_spread,
     kernel_counts,
     keyed,
     same_work,
@@ -309,7 +310,14 @@ def compared(
     )
     on_cpu = [run.trace.on_cpu for run in (run_a, run_b)]
     spreads = steps_a.spread(on_cpu=on_cpu[0]), steps_b.spread(on_cpu=on_cpu[1])
-    step = step_verdict(walls_a, walls_b, criteria, spreads=spreads, alike=alike)
+    step = step_verdict(
+        walls_a,
+        walls_b,
+        criteria,
+        spreads=spreads,
+        of_cost=cost_spread(run_a.trace, run_b.trace),
+        alike=alike,
+    )
     kernel_time = None
     if marked and not any(on_cpu):
         spreads = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS

@@ -171,17 +171,19 @@ def step_verdict(
     criteria: Criteria,
     *,
     spreads: tuple[float, float] = (0.0, 0.0),
+    of_cost: float = 0.0,
     alike: bool = False,
 ) -> Step:
     """Return the wall times of the steps of two programs, with verdicts.
 
     ``a`` and ``b`` have the steps of each run of a program. ``spreads`` are the usual standard
-    deviations of the programs' step times between runs, relative to them. ``alike`` is True where
-    both runs are one recording: the verdict is then ``same`` for any number of steps.
+    deviations of the programs' step times between runs, relative to them, ``of_cost`` is that of
+    the difference by the profiler's cost, in ns. ``alike`` is True where both runs are one
+    recording: the verdict is then ``same`` for any number of steps.
     """
     x, y = ([times.to_numpy().astype(np.float64) for times in side] for side in (a, b))
-    median = _statistic_verdict(x, y, "median", criteria, spreads, alike=alike)
-    mean = _statistic_verdict(x, y, "mean", criteria, spreads, alike=alike)
+    median = _statistic_verdict(x, y, "median", criteria, spreads, of_cost, alike=alike)
+    mean = _statistic_verdict(x, y, "mean", criteria, spreads, of_cost, alike=alike)
     return Step(median, mean, criteria.statistic)
 
 
@@ -191,6 +193,7 @@ def _statistic_verdict(
     of: Statistic,
     criteria: Criteria,
     spreads: tuple[float, float],
+    of_cost: float,
     *,
     alike: bool,
 ) -> StatisticVerdict:
@@ -198,13 +201,13 @@ def _statistic_verdict(
     a, b = float(x.mean()), float(y.mean())
     spread = math.hypot(a * spreads[0] / math.sqrt(len(x)), b * spreads[1] / math.sqrt(len(y)))
     if len(x) > 1:
-        least = spread if min(len(x), len(y)) < ENOUGH_RUNS else 0.0
+        least = math.hypot(spread if min(len(x), len(y)) < ENOUGH_RUNS else 0.0, of_cost)
         interval, p = between_runs(x, y, criteria.level, least)
         return StatisticVerdict(a, b, interval, p, _verdict(interval, False, criteria, a, b))
     x, y = runs_a[0], runs_b[0]
     if not criteria.enough(len(x), len(y)):
         return StatisticVerdict(a, b, None, None, "same" if alike else "not enough steps")
-    interval, p = decided(x, y, of, criteria.level, spread)
+    interval, p = decided(x, y, of, criteria.level, math.hypot(spread, of_cost))
     return StatisticVerdict(
         a, b, interval, p, _verdict(interval, np.array_equal(x, y), criteria, a, b)
     )

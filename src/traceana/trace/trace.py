@@ -57,9 +57,11 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     as_recorded: bool = False
     """Whether all times are to stay as the profiler recorded them."""
     unprofiled_step_ns: float | None = None
+    """The step time without the profiler, where the recorded run measured it."""
     step_interval_ns: tuple[int, int] | None = None
     """Of a Trace on the clock of its program: the ends of the interval of its median step."""
-    """The step time without the profiler, where the recorded run measured it."""
+    step_cost_ns: tuple[int, int] | None = None
+    """The part of it that is of the profiler's cost: the median step at its ends."""
     steps_run_ahead: bool = False
     """Whether steps were recorded as ended before the device had finished them."""
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)

@@ -63,14 +63,14 @@ def changed_graph(
     changes: Sequence[Change],
     selections: Sequence[Selection],
     where: float,
-    unprofiled: Floats,
+    host: Floats,
 ) -> ChangedGraph:
     """Return ``graph`` with ``changes``, each of what is selected, at ``where`` (0 to 1) between
     their least and most factors.
 
-    ``unprofiled`` is how many times as long each piece of its threads takes without the profiler.
+    ``host`` is how many times as long each piece of its threads takes before them.
     """
-    work_factors, host_factors = np.ones(len(graph.at)), unprofiled.copy()
+    work_factors, host_factors = np.ones(len(graph.at)), host.copy()
     removed = np.zeros(len(graph.at), dtype=np.bool_)
     edges = graph.edges
     unblocked, at_once = (np.zeros(len(edges.target), dtype=np.bool_) for _ in range(2))

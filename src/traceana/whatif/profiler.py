@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE
+from traceana.columns.nesting import NONE, Flags
 from traceana.enrich.launches import KERNEL_LAUNCH
 from traceana.settings import (
     LONGEST_DISPATCH_NS,
@@ -82,9 +83,7 @@ def fitted(
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if step_ns(middle) < measured_ns else (low, middle)
-    multiple = (low + high) / 2
-    spread = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * RUN_TO_RUN_HOST
-    return ProfilerCost(cost.factor * multiple, 1 - spread, 1 + spread, measured=True)
+    return replace(_measured(cost), factor=cost.factor * (low + high) / 2)
 
 
 _LEAST_MULTIPLE: Final = 0.2
@@ -92,16 +91,33 @@ _HALVINGS: Final = 8
 """To 0.5 % of the multiple."""
 
 
+def cost_removed(recorded: Trace) -> ProfilerCost | None:
+    """Return the cost that was removed from ``recorded``, with the interval of what is left of the
+    host's time; that of a run that was timed without the profiler varies from run to run alone."""
+    cost = profiler_cost(recorded.whole)
+    timed = recorded.meta.unprofiled_step_ns is not None
+    return None if cost is None else _measured(cost) if timed else cost
+
+
+def _measured(cost: ProfilerCost) -> ProfilerCost:
+    spread = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * RUN_TO_RUN_HOST
+    return ProfilerCost(cost.factor, 1 - spread, 1 + spread, measured=True)
+
+
+def is_slowed(graph: Graph) -> Flags:
+    """Return which pieces of the graph's host time the profiler slowed: in long ones no event
+    begins or ends."""
+    return graph.host.end - graph.host.begin <= LONGEST_DISPATCH_NS
+
+
 def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     """Return how many times as long each piece of the graph's host time takes without the profiler.
 
-    Pieces go with the factor, but the host gains at most as much as its events cost. Long pieces,
-    within which no event begins or ends, were not slowed.
+    Slowed pieces go with the factor, but the host gains at most as much as its events cost.
     """
     host = graph.host
-    length = host.end - host.begin
-    recorded = length <= LONGEST_DISPATCH_NS
-    recorded_time = int(length[recorded].sum())
+    slowed = is_slowed(graph)
+    slowed_time = int((host.end - host.begin)[slowed].sum())
     launches = Texts.of(trace.tables.calls["name"]).matching(KERNEL_LAUNCH)
     calls_with_time = np.unique(host.call[host.call != NONE])
     launched = calls_with_time[launches[calls_with_time]]
@@ -115,7 +131,7 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     if len(launched):
         usual = float(np.median(trace.tables.calls["duration"].to_numpy()[launched]))
         events = round(events * usual / _USUAL_LAUNCH_NS)
-    removed = recorded_time * (1 - cost.factor)
+    removed = slowed_time * (1 - cost.factor)
     if not cost.measured:
         removed = min(removed, _LARGEST_SHARE_OF_COST * events)
-    return np.where(recorded, 1 - removed / max(recorded_time, 1), 1.0)
+    return np.where(slowed, 1 - removed / max(slowed_time, 1), 1.0)

@@ -24,9 +24,8 @@ def without_profiler(trace: Trace) -> Trace:
     The durations of device work are the recorded ones. Host events, and all starts, are
     replayed: the host takes the time that it is estimated to take without the profiler; where the
     run was timed without it, so long that the median step is the timed one. The recorded
-    trace is its ``recorded``. A trace stays as it is where it was opened as recorded, where the
-    profiler's cost is not known, as of ranks whose collectives meet, and where it is less than
-    ``least_profiler_cost`` of the step.
+    trace is its ``recorded``. A trace stays as it is where it was opened as recorded, and where the
+    profiler's cost is not known, as of ranks whose collectives meet.
     """
     if trace.recorded is not None or trace.meta.as_recorded or profiler_cost(trace.whole) is None:
         return trace
@@ -35,7 +34,7 @@ def without_profiler(trace: Trace) -> Trace:
         if whole is trace.whole:
             return trace
         wanted = {name: trace.meta.properties.get(f"selected_{name}") for name in _SELECTIONS}
-        selected = select(whole, **wanted).with_meta(step_interval_ns=None)
+        selected = select(whole, **wanted).with_meta(step_interval_ns=None, step_cost_ns=None)
         return replace(selected, recorded=trace)
     if trace.on_program_clock is not None:
         return trace.on_program_clock

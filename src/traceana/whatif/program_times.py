@@ -12,39 +12,47 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.columns.distinct import THREAD
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Ints, from_rows, timeline
-from traceana.settings import LEAST_PROFILER_COST
 from traceana.timeline.graph import Graph
 from traceana.timeline.threads import Floats, HostTime
 from traceana.timeline.waits import of_process, whose
-from traceana.whatif.whatif import Model, step_interval, unchanged, unprofiled
+from traceana.whatif.profiler import fitted, profiler_cost
+from traceana.whatif.whatif import Model, before_changes, median_ns, step_interval, unchanged
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
 def moved(trace: Trace) -> Trace | None:
-    """Return ``trace`` without its profiler's cost; None where that is not known or small."""
-    model = Model.of_marked(trace)
-    if model is None or model.cost is None:
+    """Return ``trace`` without its profiler's cost; None where that is not known."""
+    model, cost = Model.of_marked(trace), profiler_cost(trace)
+    # Where ranks wait for each other, a collective takes longer or shorter with the host, and no
+    # recording without a profiler was made of that.
+    if model is None or cost is None or model.meetings.ranks:
         return None
-    base = unprofiled(model)
-    if base.median_ns > (1 - LEAST_PROFILER_COST) * model.recorded_ns:
-        return None
+    timed_ns = trace.meta.unprofiled_step_ns
+    if timed_ns is not None:
+        uncapped = model.without(replace(cost, measured=True))
+        cost = fitted(cost, timed_ns, lambda part: median_ns(uncapped, unchanged(uncapped, part)))
+    model = model.without(cost)
+    base = before_changes(model)
     whole, replay = model, base.replays.central
     if model.part.numbers is not None:
         whole = model.of_all_steps()
         replay = unchanged(whole)
     times_of_events = _Times(trace)
     for graph, factors, over, change in zip(
-        whole.processes, whole.unprofiled, replay.over, replay.changes, strict=True
+        whole.processes, whole.host, replay.over, replay.changes, strict=True
     ):
         times_of_events.move(graph, factors, over, change.duration)
-    made = times_of_events.trace().with_meta(step_interval_ns=step_interval(model, base))
-    return msgspec.structs.replace(made, recorded=trace, kept_advice=trace.kept_advice)
+    interval = step_interval(model, base)
+    ends = sorted(round(median_ns(model, end) * model.scale) for end in base.replays.costs)
+    made = times_of_events.trace().with_meta(step_interval_ns=interval, step_cost_ns=tuple(ends))
+    return replace(made, recorded=trace, kept_advice=trace.kept_advice)
 
 
 class _Clock(msgspec.Struct, frozen=True):

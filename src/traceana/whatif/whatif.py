@@ -19,7 +19,7 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
 from traceana.columns.distinct import numbered
 from traceana.columns.intervals import union
-from traceana.columns.nesting import NONE, Ints
+from traceana.columns.nesting import NONE, Flags, Ints
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import (
@@ -55,7 +55,7 @@ from traceana.trace import Trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.trace.work import labels
 from traceana.whatif.changed import ChangedGraph, Selection, changed_graph, selected
-from traceana.whatif.profiler import ProfilerCost, fitted, host_factors, profiler_cost
+from traceana.whatif.profiler import ProfilerCost, cost_removed, host_factors, is_slowed
 from traceana.whatif.replay import Meetings, path_times, replayed_together, step_windows
 from traceana.whatif.scenario import NAMED, Scenario, scenario
 
@@ -71,7 +71,7 @@ COLUMNS: Final = laid_out(
         Column(
             "predicted_ns",
             TIME,
-            "`unprofiled_ns` after the change",
+            "`step_ns` after the change",
             scale=_PREDICTED,
             group=_MEDIAN,
         ),
@@ -89,7 +89,7 @@ COLUMNS: Final = laid_out(
         Column(
             "relative",
             SHARE,
-            "change of `predicted_ns` over `unprofiled_ns`",
+            "change of `predicted_ns` over `step_ns`",
             title="change",
             group=_MEDIAN,
             signed=True,
@@ -125,22 +125,15 @@ COLUMNS: Final = laid_out(
         Column(
             "step_ns",
             TIME,
-            "median time of the measured steps as recorded, of several processes the longest of "
-            "each",
+            "median time of the measured steps before any change, of several processes the longest "
+            "of each",
             title="per step",
             scale=STEP,
         ),
         Column(
-            "unprofiled_ns",
-            TIME,
-            "`step_ns` without the profiler, as recorded where its cost is not known ([Without the "
-            "profiler](whatif.md#without-the-profiler)); all other figures are of it",
-        ),
-        Column(
             "mean_ns",
             TIME,
-            "mean of the steps that savings are of, without the profiler "
-            "([What-if](whatif.md#saving-and-interval))",
+            "mean of the steps that savings are of ([What-if](whatif.md#saving-and-interval))",
             scale="one call",
         ),
         Column(
@@ -150,12 +143,12 @@ COLUMNS: Final = laid_out(
         ),
         Column("saving_high_ns", TIME, "upper end"),
     ),
-    hidden="step_ns unprofiled_ns mean_ns saving_low_ns saving_high_ns",
+    hidden="step_ns mean_ns saving_low_ns saving_high_ns",
     dropped="limit_share at_most_ns limit saving_share",
 )
 """The columns of :func:`whatif`."""
 PATH: Final = (
-    Column("scenario", TEXT, "the scenario; null: as recorded"),
+    Column("scenario", TEXT, "the scenario; null: without a change"),
     Column("of", CATEGORY, "a class of work, `host`, `launch`, `sync` or `gap`"),
     Column("time_ns", TIME, "its time on the critical path, mean over the measured steps"),
 )
@@ -166,7 +159,7 @@ CURVE: Final = (
     Column(
         "predicted_ns",
         TIME,
-        "the median step, without the profiler; what the scenario removes is removed at 0",
+        "the median step; what the scenario removes is removed at 0",
         scale=_PREDICTED,
     ),
 )
@@ -275,9 +268,9 @@ class Model(msgspec.Struct, frozen=True):
     its measured steps in each of them.
 
     ``part`` is in the graphs; ``first`` is its first step. ``streams`` are the numbers of the
-    streams of their kernels, NONE of other nodes. ``cost`` is that of the profiler, and
-    ``unprofiled`` how many times as long each piece of host time takes without it: predictions and
-    savings are of the program without the profiler.
+    streams of their kernels, NONE of other nodes. Each piece of host time takes ``host`` times as
+    long as in ``trace``: once, unless the profiler's ``cost`` is to be removed from it. Pieces
+    that are ``estimated`` take from the least to the most part of ``cost`` of that.
     """
 
     trace: Trace
@@ -288,7 +281,8 @@ class Model(msgspec.Struct, frozen=True):
     measured: list[Ints]
     streams: list[Ints]
     cost: ProfilerCost | None
-    unprofiled: list[Floats]
+    host: list[Floats]
+    estimated: list[Flags]
 
     @property
     def marked(self) -> bool:
@@ -300,8 +294,8 @@ class Model(msgspec.Struct, frozen=True):
         return all((graph.begins[rows] != NONE).all() for graph, rows in both)
 
     @property
-    def recorded_ns(self) -> int:
-        """Median time of the replayed steps as recorded."""
+    def step_ns(self) -> int:
+        """Median time of the replayed steps in ``trace``."""
         return int(_median(_step_times(self, None)))
 
     @property
@@ -309,49 +303,47 @@ class Model(msgspec.Struct, frozen=True):
         """Median time of all measured steps over that of the replayed ones: by so much are the
         figures of a part of the trace scaled, so that they are of the step that is reported."""
         all_of_them = None if self.part.numbers is None else step_time(self.trace)
-        return 1.0 if all_of_them is None else all_of_them.median_ns / (self.recorded_ns or 1)
+        return 1.0 if all_of_them is None else all_of_them.median_ns / (self.step_ns or 1)
 
     @classmethod
     def of(cls, trace: Trace) -> Model:
         """Return the model of ``trace``, of a part of its steps if it is long."""
         part = part_of(trace)
         steps = part.numbers or trace.whole.tables.steps.sort("start")["number"].to_list()
-        first = steps[0] if steps else None
         processes = list(graphs(trace, part.numbers, with_host=True))
-        meetings = Meetings.of(trace.whole, processes)
-        # Where ranks wait for each other, a collective takes longer or shorter with the host, and
-        # no recording without a profiler was made of that.
-        known = not trace.meta.as_recorded and not meetings.ranks
-        cost = profiler_cost(trace.whole) if known else None
-        unprofiled_ns = trace.meta.unprofiled_step_ns
-        if cost is not None and unprofiled_ns is not None:
-            cost = replace(cost, measured=True)
-        unprofiled = _host_factors(trace.whole, processes, cost)
-        measured = _measured(trace, processes)
-        streams = _streams(trace.whole, processes)
-        model = cls(trace, part, first, processes, meetings, measured, streams, cost, unprofiled)
-        if cost is None or unprofiled_ns is None:
-            return model
+        cost = None if trace.recorded is None else cost_removed(trace.recorded)
+        return cls(
+            trace,
+            part,
+            steps[0] if steps else None,
+            processes,
+            Meetings.of(trace.whole, processes),
+            _measured(trace, processes),
+            _streams(trace.whole, processes),
+            cost,
+            [np.ones(len(graph.host.begin)) for graph in processes],
+            [is_slowed(graph) if cost else _no_pieces(graph) for graph in processes],
+        )
 
-        def step_ns(multiple: float) -> float:
-            return _median(_step_times(model, unchanged(model, multiple)))
-
-        cost = fitted(cost, unprofiled_ns, step_ns)
-        return replace(model, cost=cost, unprofiled=_host_factors(trace.whole, processes, cost))
+    def without(self, cost: ProfilerCost) -> Model:
+        """Return the model without the profiler's ``cost``."""
+        factors = [host_factors(self.trace.whole, graph, cost) for graph in self.processes]
+        slowed = [is_slowed(graph) for graph in self.processes]
+        return replace(self, cost=cost, host=factors, estimated=slowed)
 
     def of_all_steps(self) -> Model:
         """Return the model of the whole trace, with the same cost of the profiler."""
         trace = self.trace.whole
         processes = list(graphs(trace, with_host=True))
-        return replace(
+        whole = replace(
             self,
             part=replace(self.part, numbers=None),
             processes=processes,
             meetings=Meetings.of(trace, processes),
             measured=_measured(self.trace, processes),
             streams=_streams(trace, processes),
-            unprofiled=_host_factors(trace, processes, self.cost),
         )
+        return whole if self.cost is None else whole.without(self.cost)
 
     @classmethod
     def of_marked(cls, trace: Trace) -> Model | None:
@@ -368,14 +360,8 @@ class Model(msgspec.Struct, frozen=True):
         return model if model.marked else None
 
 
-def _host_factors(
-    trace: Trace, processes: Sequence[Graph], cost: ProfilerCost | None
-) -> list[Floats]:
-    """Return how many times as long each piece of host time takes without the profiler: once where
-    its ``cost`` is not known."""
-    if cost is None:
-        return [np.ones(len(graph.host.begin)) for graph in processes]
-    return [host_factors(trace, graph, cost) for graph in processes]
+def _no_pieces(graph: Graph) -> Flags:
+    return np.zeros(len(graph.host.begin), dtype=np.bool_)
 
 
 def _streams(trace: Trace, processes: Sequence[Graph]) -> list[Ints]:
@@ -437,7 +423,7 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     """
     category = labels(model.trace.whole.tables, "category")["category"]
     steps = max(len(_step_times(model, None)), 1)
-    base, recorded_ns = unprofiled(model), model.recorded_ns
+    base = before_changes(model)
     rows = []
     paths = [_path_of_scenario(model, category, None, base.replays.central, steps)]
     for bound in scenarios:
@@ -450,8 +436,7 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
         rows.append(
             {
                 "scenario": bound.scenario.name,
-                "step_ns": recorded_ns,
-                "unprofiled_ns": round(base.median_ns),
+                "step_ns": round(base.median_ns),
                 "mean_ns": round(base.mean_ns),
                 "predicted_ns": round(predicted),
                 "low_ns": math.floor(low),
@@ -483,29 +468,34 @@ def _scaled(model: Model, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-class Unprofiled(msgspec.Struct, frozen=True):
-    """The step without the profiler, before any change: its median and mean (ns), and the
-    ``replays`` with the profiler's cost."""
+class Base(msgspec.Struct, frozen=True):
+    """The step before any change: its median and mean (ns), and the ``replays`` with the ends of
+    the profiler's cost."""
 
     median_ns: float
     mean_ns: float
     replays: _Replays
 
 
-def unprofiled(model: Model) -> Unprofiled:
-    """Return the step without the profiler; as recorded where its cost is not known."""
-    if model.cost is None:
-        replays = _Replays(_as_recorded(model), [], [])
-    else:
-        ends_of_cost = (model.cost.least, model.cost.most)
-        replays = _Replays(unchanged(model), [], [unchanged(model, end) for end in ends_of_cost])
+def before_changes(model: Model) -> Base:
+    """Return the step before any change."""
+    replays = _Replays(unchanged(model), [], [unchanged(model, end) for end in _ends(model.cost)])
     times = _step_times(model, replays.central)
-    return Unprofiled(_median(times), _mean(_settled_steps(model, times)), replays)
+    return Base(_median(times), _mean(_settled_steps(model, times)), replays)
 
 
-def step_interval(model: Model, base: Unprofiled) -> tuple[int, int]:
-    """Return the ends of the interval of the median step without the profiler, in ns: by the
-    variation of the steps and from run to run, and by the profiler's cost."""
+def median_ns(model: Model, outcome: _Outcome) -> float:
+    """Return the median of the measured steps of ``outcome`` in ns."""
+    return _median(_step_times(model, outcome))
+
+
+def _ends(cost: ProfilerCost | None) -> tuple[float, ...]:
+    return () if cost is None else (cost.least, cost.most)
+
+
+def step_interval(model: Model, base: Base) -> tuple[int, int]:
+    """Return the ends of the interval of the median step, in ns: by the variation of the steps and
+    from run to run, and by the profiler's cost."""
     category = labels(model.trace.whole.tables, "category")["category"]
     steps = max(len(_step_times(model, None)), 1)
     path = _path_of_scenario(model, category, None, base.replays.central, steps)
@@ -530,8 +520,8 @@ class Saving(msgspec.Struct, frozen=True):
     share: float
 
 
-def saving(model: Model, bound: BoundScenario, base: Unprofiled) -> Saving:
-    """Return what a step saves without the profiler; ``base`` is :func:`unprofiled`."""
+def saving(model: Model, bound: BoundScenario, base: Base) -> Saving:
+    """Return what a step saves; ``base`` is :func:`before_changes`."""
     unscaled = _saving(model, _Replays.of(model, bound), base)
     scale = model.scale
     time, low, high = (
@@ -540,7 +530,7 @@ def saving(model: Model, bound: BoundScenario, base: Unprofiled) -> Saving:
     return Saving(time, low, high, unscaled.share)
 
 
-def _saving(model: Model, replays: _Replays, base: Unprofiled) -> Saving:
+def _saving(model: Model, replays: _Replays, base: Base) -> Saving:
     def times(outcome: _Outcome) -> npt.NDArray[np.float64]:
         return _times(_settled_steps(model, _step_times(model, outcome)))
 
@@ -639,11 +629,10 @@ class _Replays(msgspec.Struct, frozen=True):
         changes, selections, cost = bound.scenario.changes, bound.selections, model.cost
         has_interval = any(change.by or change.factors[0] < change.factors[1] for change in changes)
         ends_of_factors = (0.0, 1.0) if has_interval else ()
-        ends_of_cost = (cost.least, cost.most) if cost else ()
         return cls(
             _outcome(model, changes, selections, 0.5),
             [_outcome(model, changes, selections, where) for where in ends_of_factors],
-            [_outcome(model, changes, selections, 0.5, host) for host in ends_of_cost],
+            [_outcome(model, changes, selections, 0.5, host) for host in _ends(cost)],
         )
 
 
@@ -654,14 +643,13 @@ def _outcome(
     where: float,
     host: float = 1.0,
 ) -> _Outcome:
-    """Replay ``changes`` at ``where`` between their factors; the host takes ``host`` times as long
-    as it is estimated to take without the profiler."""
+    """Replay ``changes`` at ``where`` between their factors; host time that is estimated takes
+    ``host`` times as long."""
     changes_of_process = []
-    for graph, selection, unprofiled in zip(
-        model.processes, selections, model.unprofiled, strict=True
+    for graph, selection, factor, estimated in zip(
+        model.processes, selections, model.host, model.estimated, strict=True
     ):
-        # Time that the profiler added is estimated; other time is as recorded.
-        factors = np.where(unprofiled < 1, unprofiled * host, unprofiled)
+        factors = np.where(estimated, factor * host, factor)
         changes_of_process.append(changed_graph(graph, changes, selection, where, factors))
     alone = [change.duration for change in changes_of_process]
     lags = [change.lag for change in changes_of_process]
@@ -678,8 +666,7 @@ def _outcome(
 
 
 def unchanged(model: Model, host: float = 1.0) -> _Outcome:
-    """Replay ``model`` without the profiler and without a change, with ``host`` times the host's
-    estimated time."""
+    """Replay ``model`` without a change, with ``host`` times the host's estimated time."""
     return _outcome(model, (), [[] for _ in model.processes], 0.5, host)
 
 
@@ -728,7 +715,7 @@ def _measured(trace: Trace, processes: list[Graph]) -> list[Ints]:
 
 def _step_times(model: Model, outcome: _Outcome | None) -> Mapping[int | None, int]:
     """Return the longest window of each measured step over the processes, or what runs beside it
-    where that is longer; as recorded without ``outcome``."""
+    where that is longer; as in the trace without ``outcome``."""
     if outcome is None:
         return _longest(
             model,
@@ -753,7 +740,7 @@ def _median(times: Mapping[int | None, int]) -> float:
 
 
 def _predicted(
-    model: Model, replays: _Replays, path: pl.DataFrame, base: Unprofiled
+    model: Model, replays: _Replays, path: pl.DataFrame, base: Base
 ) -> tuple[float, float, float]:
     """Return the median step of another run, and the ends of its interval, in ns.
 
@@ -823,25 +810,6 @@ def _change_error(model: Model, change: float) -> float:
     return abs(change) * error * _DEVIATE
 
 
-def _as_recorded(model: Model) -> _Outcome:
-    """Return the trace as it is."""
-    lags = [graph.edges.lag for graph in model.processes]
-    lengths = [graph.duration for graph in model.processes]
-    nothing_beside = [np.zeros(graph.steps.height, dtype=np.int64) for graph in model.processes]
-    unchanged = [
-        ChangedGraph(lag, length, np.ones(len(graph.host.begin)), beside, beside.astype(np.float64))
-        for graph, lag, length, beside in zip(
-            model.processes, lags, lengths, nothing_beside, strict=True
-        )
-    ]
-    ended = [graph.at + graph.duration for graph in model.processes]
-    windows = [
-        (graph.steps["begin"].to_numpy(), graph.steps["end"].to_numpy())
-        for graph in model.processes
-    ]
-    return _Outcome(unchanged, lengths, ended, windows, nothing_beside)
-
-
 def _path_of_scenario(
     model: Model, category: pl.Series, scenario: str | None, outcome: _Outcome, steps: int
 ) -> pl.DataFrame:
@@ -859,12 +827,12 @@ def _path_of_scenario(
 def _time_removed(model: Model, outcome: _Outcome) -> int:
     """Return by how much work and pieces of threads get shorter in the measured steps, summed."""
     total = 0
-    for graph, change, alone, rows, unprofiled in zip(
+    for graph, change, alone, rows, factor in zip(
         model.processes,
         outcome.changes,
         outcome.alone,
         model.measured,
-        model.unprofiled,
+        model.host,
         strict=True,
     ):
         # Other collectives take as long as their ranks let them.
@@ -875,7 +843,7 @@ def _time_removed(model: Model, outcome: _Outcome) -> int:
         by_begin = np.argsort(begin)
         last = np.searchsorted(begin[by_begin], graph.host.begin, side="right") - 1
         inside = (last >= 0) & (graph.host.begin < end[by_begin][np.maximum(last, 0)])
-        removed = (graph.host.end - graph.host.begin) * (unprofiled - change.host)
+        removed = (graph.host.end - graph.host.begin) * (factor - change.host)
         total += round(float(removed[inside].sum()))
     return total
 

@@ -47,7 +47,7 @@ def whatif(
     given = (
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
-    model = Model.of(trace.recorded or trace)
+    model = Model.of(trace)
     asked = [BoundScenario.of(model, change) for change in given] or usual(model)
     if not asked:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
@@ -67,18 +67,14 @@ def whatif(
 
 def _facts(model: Model, frame: pl.DataFrame) -> Facts:
     """Return the lines above the table: the step that was replayed, and the table's statistics."""
-    recorded, without = (
-        numbers.duration(int(frame[name][0])) for name in ("step_ns", "unprofiled_ns")
-    )
+    step = numbers.duration(int(frame["step_ns"][0]))
     if model.trace.tables.steps.is_empty():
-        return Facts((("Capture", recorded), ("Table", f"capture after the change, {_INTERVAL}")))
+        return Facts((("Capture", step), ("Table", f"capture after the change, {_INTERVAL}")))
     several = len(model.processes)
     longest = f" · longest of {several} processes" if several > 1 else ""
-    cost_known = model.cost is not None
-    about = f" recorded · about {without} without the profiler" if cost_known else " median"
     return Facts(
         (
-            ("Step time", f"{recorded}{about}{longest}"),
+            ("Step time", f"{step} median{longest}"),
             ("Table", f"median step after the change, {_INTERVAL} · saving: of the mean"),
         )
     )
