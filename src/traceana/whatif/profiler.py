@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from traceana.timeline.threads import Floats
     from traceana.trace import Trace
 
-_SLOWDOWN: Final = {
+SLOWDOWN: Final = {
     (False, False): 1.48,
     (True, False): 1.54,
     (False, True): 1.69,
@@ -70,7 +70,7 @@ def profiler_cost(trace: Trace) -> ProfilerCost | None:
         return ProfilerCost(1 / _CALLS_ALONE, UNPROFILED_LEAST, UNPROFILED_MOST)
     shapes = trace.tables.ops["input_shapes"].is_not_null().any()
     stacks = (trace.tables.ranges["kind"] == "python").any()
-    slower = _SLOWDOWN[bool(shapes), bool(stacks)]
+    slower = SLOWDOWN[bool(shapes), bool(stacks)]
     return ProfilerCost(1 / slower, UNPROFILED_LEAST, UNPROFILED_MOST)
 
 
