@@ -126,7 +126,7 @@ def timed(trace: Trace) -> list[tuple[str, int, int]]:
 def assert_conserved(trace: Trace) -> None:
     """Assert that activities do not overlap and add up to the time inside operators.
 
-    Where XLA waits for its thunks, what is added is the time in which no operator runs, once.
+    Where XLA waits for its thunks and none runs, the work of a pool is added, once: some of it.
     """
     rows = trace.tables.activities.sort("process", "stream", "start", "duration")
     next_start = pl.col("start").shift(-1).over("process", "stream")
@@ -144,7 +144,7 @@ def assert_conserved(trace: Trace) -> None:
                     pl.concat(one.select("start", "duration") for one in (rows, waits)),
                 )
             )
-            assert busy == all_busy
+            assert inside <= busy <= all_busy
             total, own = (int(one["duration"].to_numpy().sum()) for one in (rows, outermost))
             assert total - own == busy - inside
             return
