@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 )
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures
-from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation
+from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation, Stage
 from traceana.settings import (
     LEAST_SAVING,
     LOW_UTILIZATION,
@@ -32,9 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
 
+_LATER: Final = ("upper bound", "time per example")
+"""Kinds of savings that come after those of a step."""
+
+
 @per_trace
 def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
-    """Return the findings on ``trace``.
+    """Return the findings on ``trace``, and the plan.
 
     Savings are per measured step and device; without steps per device, over the capture; simulated
     ones per step, of all its devices. They overlap: two findings may cover the same time.
@@ -82,23 +86,27 @@ def advised(figures: Figures) -> Advice:
                 finding,
                 saving_ns=by.time_ns,
                 saving_share=by.share,
-                saving_of="step",
                 simulation=Simulation(str(one.scenario), by.low_ns, by.high_ns),
             )
         (found if enough else small).append(finding)
-    found.sort(key=_order)
-    return Advice(
-        tuple(found),
-        _notes(figures, found),
-        bottleneck(figures),
-        tuple(small),
-    )
+    stages: tuple[Stage, ...] = ()
+    simulated = [finding for finding in (*found, *small) if finding.simulation is not None]
+    if simulated and figures.simulator is not None:
+        from traceana.advise.plan import plan
 
+        stages = plan(figures.simulator, simulated)
+    place = {stage.rule: at for at, stage in enumerate(stages)}
+    found += [finding for finding in small if finding.rule.id in place]
+    small = [finding for finding in small if finding.rule.id not in place]
 
-def _order(finding: Finding) -> tuple[bool, bool, int, str]:
-    """Return the sort key: predictions by saving, then upper bounds, then what saves nothing."""
-    bound = finding.kind == "upper bound"
-    return not finding.saving_ns, bound, -finding.saving_ns, finding.rule.id
+    def order(finding: Finding) -> tuple[int, bool, int, int, str]:
+        """Return the sort key: the plan, then by kind and saving, last what saves nothing."""
+        at = place.get(finding.rule.id, len(place))
+        kind = _LATER.index(finding.kind) + 1 if finding.kind in _LATER else 0
+        return at, not finding.saving_ns, kind, -finding.saving_ns, finding.rule.id
+
+    found.sort(key=order)
+    return Advice(tuple(found), _notes(figures, found), bottleneck(figures), tuple(small), stages)
 
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
@@ -115,9 +123,8 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     unit = "step and device" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {mean}{unit}; they overlap, do not add them"]
     if any(one.simulation for one in found) and (simulator := figures.simulator) is not None:
-        notes = [
-            f"savings: per {mean}step, by simulation or estimate; they overlap, do not add them"
-        ]
+        per = f"per {mean}step" if figures.stepped else "over the capture"
+        notes = [f"savings: {per}, by simulation or estimate; they overlap, the plan adds them up"]
         if figures.busy.height > 1:
             notes.append(
                 "simulated savings: of the longest process of each step, for all its devices; "

@@ -49,8 +49,9 @@ FINDINGS: Final = (
         "kind",
         TEXT,
         "kind of the saving: `simulation`, `estimate`, `upper bound` (idle time during operators "
-        "and launches, which is shorter without a profiler), `measurement validity` (affects "
-        "measurement validity, no saving), `no saving`",
+        "and launches, which is shorter without a profiler), `time per example` (a part of it: the "
+        "step gets longer), `measurement validity` (affects measurement validity, no saving), "
+        "`no saving`",
     ),
     Column(
         "saving_ns",
@@ -93,6 +94,18 @@ FINDINGS: Final = (
     Column("native", TEXT, "what to change in a program without a framework; else empty"),
 )
 """One row per finding."""
+
+PLAN: Final = (
+    Column("rule", TEXT, "id of the rule"),
+    Column("scenario", TEXT, "its change and those before, as `whatif --scenario` reads them"),
+    Column("from_ns", TIME, "median step before the change"),
+    Column("step_ns", TIME, "median step after it"),
+    Column("low_ns", TIME, "lower end of its interval (`meta.settings.prediction_level`)"),
+    Column("high_ns", TIME, "upper end"),
+    Column("saving_ns", TIME, "what the mean step gets shorter by this change"),
+    Column("saving_share", SHARE, "of the mean step before the plan"),
+)
+"""One row per change of the plan, in its order."""
 
 EVIDENCE: Final = laid_out(
     (

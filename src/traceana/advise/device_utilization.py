@@ -111,7 +111,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
 
 @rule(
     title="small batch",
-    kind="estimate",
+    kind="time per example",
     sentence="[{calls} kernels ({time_ns}, {share} of GPU time) have fewer blocks than the "
     "device has SMs ({multiprocessors}): {unused_share} of SM time unused. ]"
     "[GPU idle {idle_ns} during launches, as many at a larger batch. ]"

@@ -364,8 +364,8 @@ class Figures:
 
     @cached_property
     def simulator(self) -> Simulator | None:
-        """The replay of the trace; None where it has no meaning, and without steps."""
-        if not self.stepped:
+        """The replay of the trace; None where it has no meaning, and without measured steps."""
+        if not self.stepped and self._trace.tables.steps.height:
             return None
         from traceana.advise.simulation import Simulator
 

@@ -14,10 +14,11 @@ from traceana.advise.figures import Figures, Program
 
 Value: TypeAlias = int | float | str | None
 
-Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
+Kind = Literal["estimate", "upper bound", "time per example", "measurement validity", "no saving"]
 """The saving is an estimate, or an upper bound: idle time during operators and launches, which are
-faster without the profiler, where its cost is not known. A finding without saving affects
-measurement validity, or shows work that is already at its peak."""
+faster without the profiler, where its cost is not known; or it is of the time per example, in a
+step that gets longer. A finding without saving affects measurement validity, or shows work that is
+already at its peak."""
 
 _FRAMEWORKS: Final = {"PyTorch": "pytorch", "TensorFlow": "tensorflow", "JAX": "jax"}
 """The fields of a change by framework."""
@@ -137,11 +138,36 @@ class Finding(msgspec.Struct, frozen=True):
         return self.rule.kind if self.simulation is None else SIMULATION
 
 
-class Advice(msgspec.Struct, frozen=True):
-    """The findings, largest saving first, upper bounds after the others, and notes on them.
+class Stage(msgspec.Struct, frozen=True):
+    """A change of the plan, made after the stages before it.
 
-    ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step: the rules hold
-    by their own estimates, and gates and ``--rule`` ask for them.
+    ``scenario`` has the changes of all of them, as ``whatif --scenario`` reads it; ``step_ns`` is
+    the median step that is reached, from ``low_ns`` to ``high_ns`` (``prediction_level``);
+    ``from_ns`` the median step before. ``saving_ns`` is what the mean step gets shorter by this
+    change, ``saving_share`` as a part of the step before the plan.
+    """
+
+    rule: str
+    scenario: str
+    from_ns: int
+    step_ns: int
+    low_ns: int
+    high_ns: int
+    saving_ns: int
+    saving_share: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether the whole interval is shorter than the step before."""
+        return self.high_ns < self.from_ns
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """The findings: those of the ``plan`` in its order, then the largest saving first, upper bounds
+    after the others; and notes on them.
+
+    ``small`` are those whose simulated saving is below ``LEAST_SAVING`` of the step, also in the
+    plan: the rules hold by their own estimates, and gates and ``--rule`` ask for them.
     ``bottleneck`` is None without work on a GPU.
     """
 
@@ -149,6 +175,12 @@ class Advice(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     bottleneck: Bottleneck | None = None
     small: tuple[Finding, ...] = ()
+    plan: tuple[Stage, ...] = ()
+
+    @property
+    def in_plan(self) -> frozenset[str]:
+        """The rules of the plan."""
+        return frozenset(stage.rule for stage in self.plan)
 
 
 RULES: list[Rule] = []

@@ -9,7 +9,9 @@ from traceana.errors import NoSuchSelectionError
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-    from traceana.whatif.whatif import Base, Model, Saving
+    from traceana.whatif.changed import Selection
+    from traceana.whatif.scenario import Change
+    from traceana.whatif.whatif import Base, BoundScenario, Model, PredictedStep, Saving
 
 
 class Simulator:
@@ -18,13 +20,13 @@ class Simulator:
     def __init__(self, model: Model, base: Base) -> None:
         """Keep both."""
         self.model, self.base = model, base
+        self._selections: dict[Change, list[Selection]] = {}
 
     @classmethod
     def of(cls, trace: Trace) -> Self | None:
         """Return the simulator of ``trace``; None where a replay has no meaning.
 
-        A replay needs steps that are marked on the host and not too long, and the launches of most
-        of their work. It is of all devices, so there is none of a selection of devices.
+        The conditions are those of :meth:`traceana.whatif.whatif.Model.of_marked`.
         """
         from traceana.whatif.whatif import Model, before_changes
 
@@ -33,8 +35,28 @@ class Simulator:
 
     def saving(self, scenario: str) -> Saving | None:
         """Return the saving of ``scenario``; None where it changes nothing in the trace."""
-        from traceana.whatif.whatif import BoundScenario, saving
+        from traceana.whatif.whatif import saving
+
+        bound = self._bound(scenario)
+        return None if bound is None else saving(self.model, bound, self.base)
+
+    def mean_step_ns(self, scenario: str) -> float | None:
+        """Return the mean step after ``scenario``; None where it changes nothing in the trace."""
+        from traceana.whatif.whatif import mean_step_ns
+
+        bound = self._bound(scenario)
+        return None if bound is None else mean_step_ns(self.model, bound)
+
+    def step(self, scenario: str) -> PredictedStep | None:
+        """Return the median step after ``scenario``; None where it changes nothing."""
+        from traceana.whatif.whatif import predicted_step
+
+        bound = self._bound(scenario)
+        return None if bound is None else predicted_step(self.model, bound, self.base)
+
+    def _bound(self, scenario: str) -> BoundScenario | None:
+        from traceana.whatif.whatif import BoundScenario
 
         with suppress(NoSuchSelectionError):
-            return saving(self.model, BoundScenario.of(self.model, scenario), self.base)
+            return BoundScenario.of(self.model, scenario, self._selections)
         return None

@@ -349,15 +349,15 @@ class Model(msgspec.Struct, frozen=True):
     def of_marked(cls, trace: Trace) -> Model | None:
         """Return the model of ``trace``; None where a replay has no meaning.
 
-        A replay needs steps that are marked on the host and not too long, and the launches of most
-        of their work. It is of all devices, so there is none of a selection of devices.
+        A replay needs steps that are marked on the host and not too long, or none at all, and the
+        launches of most of their work. It is of all devices, so there is none of a selection.
         """
         if "selected_devices" in trace.meta.properties or not _has_launches(trace):
             return None
         if part_of(trace).activities > REPLAYED_ACTIVITIES:
             return None
         model = cls.of(trace)
-        return model if model.marked else None
+        return model if model.marked or trace.tables.steps.is_empty() else None
 
 
 def _no_pieces(graph: Graph) -> Flags:
@@ -374,8 +374,11 @@ def _streams(trace: Trace, processes: Sequence[Graph]) -> list[Ints]:
 
 
 def _has_launches(trace: Trace) -> bool:
-    """Return whether the steps have work of a CPU, or calls that launched most of their work."""
-    work = trace.tables.activities.filter(pl.col("step").is_not_null())
+    """Return whether the steps have work of a CPU, or calls that launched most of their work; of a
+    trace without steps all of it."""
+    work = trace.tables.activities
+    if trace.tables.steps.height:
+        work = work.filter(pl.col("step").is_not_null())
     if trace.on_cpu:
         return work.height > 0
     launched = work.filter(pl.col("kind").is_in(DEVICE_WORK))["call"].is_not_null()
@@ -389,17 +392,25 @@ class BoundScenario(msgspec.Struct, frozen=True):
     selections: list[list[Selection]]
 
     @classmethod
-    def of(cls, model: Model, wanted: str | Scenario) -> BoundScenario:
-        """Return the scenario ``wanted`` of ``model``.
+    def of(
+        cls,
+        model: Model,
+        wanted: str | Scenario,
+        known: dict[Change, list[Selection]] | None = None,
+    ) -> BoundScenario:
+        """Return the scenario ``wanted`` of ``model``; selections that are ``known`` are reused.
 
         Raises :class:`~traceana.errors.UsageError`, and
         :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
         """
         chosen = scenario(wanted) if isinstance(wanted, str) else wanted
+        known = {} if known is None else known
         changes, selections = [], []
         for change in chosen.changes:
             with suppress(NoSuchSelectionError) if change.implied else nullcontext():
-                selections.append(selected(model.trace, model.processes, change))
+                if change not in known:
+                    known[change] = selected(model.trace, model.processes, change)
+                selections.append(known[change])
                 changes.append(change)
         chosen = replace(chosen, changes=tuple(changes))
         of_process = [list(process) for process in zip(*selections, strict=True)]
@@ -426,10 +437,11 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     base = before_changes(model)
     rows = []
     paths = [_path_of_scenario(model, category, None, base.replays.central, steps)]
+    ceiling = _predicted(model, base.replays, paths[0], base)[2]
     for bound in scenarios:
         replays = _Replays.of(model, bound)
         path = _path_of_scenario(model, category, bound.scenario.name, replays.central, steps)
-        predicted, low, high = _predicted(model, replays, path, base)
+        predicted, low, high = _predicted(model, replays, path, base, ceiling)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
         saving = _saving(model, replays, base)
@@ -528,6 +540,36 @@ def saving(model: Model, bound: BoundScenario, base: Base) -> Saving:
         round(ns * scale) for ns in (unscaled.time_ns, unscaled.low_ns, unscaled.high_ns)
     )
     return Saving(time, low, high, unscaled.share)
+
+
+def mean_step_ns(model: Model, bound: BoundScenario) -> float:
+    """Return the mean step of which savings are, after the changes of ``bound``."""
+    outcome = _outcome(model, bound.scenario.changes, bound.selections, 0.5)
+    return _mean(_settled_steps(model, _step_times(model, outcome))) * model.scale
+
+
+class PredictedStep(msgspec.Struct, frozen=True):
+    """The median step after changes and its interval (``prediction_level``), in ns, as in the table
+    of :func:`whatif`."""
+
+    median_ns: int
+    low_ns: int
+    high_ns: int
+
+
+def predicted_step(model: Model, bound: BoundScenario, base: Base) -> PredictedStep:
+    """Return the step after the changes of ``bound``; ``base`` is :func:`before_changes`."""
+    category = labels(model.trace.whole.tables, "category")["category"]
+    steps = max(len(_step_times(model, None)), 1)
+
+    def predicted(replays: _Replays, ceiling: float = math.inf) -> tuple[float, float, float]:
+        path = _path_of_scenario(model, category, None, replays.central, steps)
+        return _predicted(model, replays, path, base, ceiling)
+
+    ceiling = predicted(base.replays)[2]
+    after = predicted(_Replays.of(model, bound), ceiling)
+    median, low, high = (ns * model.scale for ns in after)
+    return PredictedStep(round(median), math.floor(low), math.ceil(high))
 
 
 def _saving(model: Model, replays: _Replays, base: Base) -> Saving:
@@ -740,9 +782,11 @@ def _median(times: Mapping[int | None, int]) -> float:
 
 
 def _predicted(
-    model: Model, replays: _Replays, path: pl.DataFrame, base: Base
+    model: Model, replays: _Replays, path: pl.DataFrame, base: Base, ceiling: float = math.inf
 ) -> tuple[float, float, float]:
     """Return the median step of another run, and the ends of its interval, in ns.
+
+    ``ceiling`` is the upper end before any change: what only gets shorter is not above it.
 
     The medians of two runs of as many steps differ by chance: the standard error of a median, by
     the median absolute deviation, of both. Runs differ by more than their steps do, by the kind of
@@ -766,10 +810,18 @@ def _predicted(
     level = _DEVIATE * math.sqrt(2)
     least = min(_busiest_stream(model, replay) for replay in (replays.central, *replays.factors))
     least *= 1 - level * RUN_TO_RUN_KERNELS
-    return (
-        middle,
-        min(middle, max(least, low)),
-        max(of_factors) + math.hypot(spread, max(slower - middle, 0.0)),
+    high = max(of_factors) + math.hypot(spread, max(slower - middle, 0.0))
+    if all(_only_shortens(model, replay) for replay in (replays.central, *replays.factors)):
+        high = max(middle, min(high, ceiling))
+    return middle, min(middle, max(least, low)), high
+
+
+def _only_shortens(model: Model, outcome: _Outcome) -> bool:
+    """Return whether no work and no host time takes longer than before."""
+    both = zip(model.processes, model.host, outcome.changes, strict=True)
+    return all(
+        bool((change.duration <= graph.duration).all()) and bool((change.host <= factor).all())
+        for graph, factor, change in both
     )
 
 

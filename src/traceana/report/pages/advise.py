@@ -9,14 +9,14 @@ from shlex import join, quote
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from traceana.advise import advise as analysis
-from traceana.advise.columns import BY_NAME, EVIDENCE, FINDINGS, FRAMEWORKS
+from traceana.advise.columns import BY_NAME, EVIDENCE, FINDINGS, FRAMEWORKS, PLAN
 from traceana.files import STANDARD_INPUT
 from traceana.report import numbers
 from traceana.report.cells import value_text
-from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
+from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Part, Rows, Table
 from traceana.report.pages.single_table import (
     named,
     notes_of,
@@ -30,7 +30,7 @@ from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
 from traceana.runs import batches_beside
 from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
-from traceana.table import Kind, laid_out, names_of
+from traceana.table import Kind, laid_out, names_of, schema_of
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -145,7 +145,36 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
     )
     rows = finding_rows(findings, trace)
     total = shown.frame.height + shown.hidden
-    return Page("advise", blocks, Data(rows, source_of(trace), {}, total, shown.notes))
+    sections = {"plan": plan_rows(advice)}
+    data = Data(rows, source_of(trace), {}, total, shown.notes, sections)
+    return Page("advise", blocks, data)
+
+
+def plan_rows(advice: Advice) -> Rows:
+    """Return one row per change of the plan."""
+    frame = pl.DataFrame(
+        [astuple(stage) for stage in advice.plan],
+        schema=schema_of(PLAN),
+        orient="row",
+    )
+    return Rows(frame, columns=PLAN)
+
+
+def stages_of(advice: Advice) -> tuple[Finding, ...]:
+    """Return the plan as blocks: the step before and after each change, and what to change."""
+    by_rule = {finding.rule.id: finding for finding in advice.findings}
+    blocks = findings_of([by_rule[stage.rule] for stage in advice.plan])
+    items = []
+    for stage, block in zip(advice.plan, blocks, strict=True):
+        changes = (change for change in _changes(by_rule[stage.rule].rule) if change)
+        remedy = Part(1, "", f"change: {next(changes, '')}")
+        times = (stage.from_ns, stage.step_ns, stage.low_ns, stage.high_ns)
+        unit = numbers.scale(times, numbers.TIME)
+        before, after, low, high = map(unit.write, times)
+        effect = f"{before} → {after} {unit.unit} ({low}\u2013{high})"
+        effect += "" if stage.certain else " · gain uncertain"
+        items.append(replace(block, effect=effect, parts=(remedy,)))
+    return tuple(items)
 
 
 def findings_of(
@@ -245,6 +274,8 @@ def saving(finding: Found) -> str:
             return "affects measurement validity"
         case "no saving":
             return "no saving"
+        case "time per example":
+            return f"≈ {numbers.percent(-finding.saving_share)} time per example"
         case kind:
             about = {"upper bound": "≤ ", "estimate": "≈ "}.get(kind, "")
             share = f"{numbers.share(finding.saving_share)} of {finding.saving_of}"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.bottleneck import Bottleneck
+from traceana.advise.rule import Stage
 from traceana.analyze.classes import breakdown
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
@@ -153,6 +154,7 @@ class Overview(msgspec.Struct, frozen=True):
             self.utilization,
             bottleneck,
             advice.findings,
+            advice.plan,
         )
 
 
@@ -161,8 +163,8 @@ class Summary(msgspec.Struct, frozen=True):
     (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
     the profiler), null where the step time is as recorded; ``timed_ns`` (the step that the recorded
     run timed without the profiler, null where it did not); ``utilization`` (a fraction of the
-    measured steps' time, else of the capture); ``bottleneck`` (null without device work) and
-    ``recommendations``."""
+    measured steps' time, else of the capture); ``bottleneck`` (null without device work),
+    ``recommendations`` and their ``plan``."""
 
     step_time: StepTime | None
     step_interval_ns: tuple[int, int] | None
@@ -171,6 +173,7 @@ class Summary(msgspec.Struct, frozen=True):
     utilization: float | None
     bottleneck: Bottleneck | None
     recommendations: tuple[Finding, ...]
+    plan: tuple[Stage, ...]
 
 
 def _model(trace: Trace) -> str | None:

@@ -31,7 +31,8 @@ from traceana.analyze.layers import DIRECTIONS
 from traceana.analyze.transfers import COLUMNS as BY_DIRECTION
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
-from traceana.report.pages.advise import finding_rows, findings_of
+from traceana.report.page import Finding as Listed
+from traceana.report.pages.advise import finding_rows, findings_of, plan_rows, stages_of
 from traceana.report.pages.overview import Basis, Overview, by_phase, overview
 from traceana.report.pages.single_table import (
     data_of,
@@ -115,8 +116,13 @@ def report(
 
 def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     data = data_of(rows, source_of(trace), whole.sections)
-    findings = whole.advice.findings[:MOST_FINDINGS]
-    sections = {**data.sections, "findings": finding_rows(findings, trace)}
+    stages = [one for one in whole.advice.findings if one.rule.id in whole.advice.in_plan]
+    findings = [*stages, *_others(whole.advice)]
+    sections = {
+        **data.sections,
+        "plan": plan_rows(whole.advice),
+        "findings": finding_rows(findings, trace),
+    }
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
     facts = whole.facts
     form = display_names.recorded_by(facts["format"], facts["producer"])
@@ -549,43 +555,68 @@ def _transfers(basis: Basis) -> list[Block]:
 
 
 def _findings(whole: Overview) -> list[Block]:
+    """Return the plan, then the first of the other recommendations."""
     if whole.facts["summary"] is not None:
         return []
-    every = whole.advice.findings
-    shown = every[:MOST_FINDINGS]
-    there = f"all {len(every)}" if len(every) > len(shown) else "evidence"
-    title = Heading(
-        f"Recommendations, by {_saving(whole, shown)}",
-        f"(traceana advise: {there})" if shown else "",
-    )
-    if not shown:
-        return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
-    # The evidence of each is there, with a link to the rows that it is from.
-    items = (replace(finding, section=finding.anchor, anchor="") for finding in findings_of(shown))
-    why = _why_first(whole.advice)
-    return [title, Findings(tuple(items), brief=True), *([Facts((("", why),))] if why else [])]
+    advice = whole.advice
+    others = _others(advice)
+    evidence = "(traceana advise: evidence)"
+    blocks: list[Block] = []
+    if advice.plan:
+        stages = _linked(stages_of(advice))
+        title = "Plan: each change on top of those before, by simulation"
+        blocks = [Heading(title, evidence), Findings(stages, brief=True)]
+    if others:
+        items = tuple(
+            replace(item, effect=f"{item.effect} alone") if finding.simulation else item
+            for finding, item in zip(others, _linked(findings_of(others)), strict=True)
+        )
+        more = len(advice.findings) - len(advice.plan) - len(others)
+        title = "Not in the plan: ≈ estimated, ≤ at most" if blocks else _title(whole, others)
+        remark = f"(traceana advise: {more} more)" if more else "" if blocks else evidence
+        first = len(advice.plan) + 1
+        blocks += [Heading(title, remark), Findings(items, brief=True, first=first)]
+    if not blocks:
+        notes = Facts(tuple(("", note) for note in advice.notes))
+        return [Heading("Recommendations"), notes]
+    why = _not_about_the_bottleneck(advice)
+    return [*blocks, *([Facts((("", why),))] if why else [])]
 
 
-def _why_first(advice: Advice) -> str:
-    """Return why the first recommendation is first, if it is not about the bottleneck."""
-    limits, findings = advice.bottleneck, advice.findings
-    if limits is None or limits.bound is None or not findings[0].saving_ns:
+def _others(advice: Advice) -> Sequence[Finding]:
+    """Return the first recommendations that are not in the plan; one about the bottleneck is among
+    them, unless the plan has one."""
+    left = [finding for finding in advice.findings if finding.rule.id not in advice.in_plan]
+    count = max(MOST_FINDINGS - len(advice.plan), 1)
+    limits = advice.bottleneck
+    if limits is None or any(map(limits.shortened_by, advice.in_plan)):
+        return left[:count]
+    about = [finding for finding in left if limits.shortened_by(finding.rule.id)][:1]
+    first = [finding for finding in left if finding not in about[:1]][: count - len(about)]
+    return [finding for finding in left if any(finding is one for one in (*about, *first))]
+
+
+def _linked(findings: Sequence[Listed]) -> tuple[Listed, ...]:
+    """Return ``findings`` with links to their evidence, which is elsewhere on the page."""
+    return tuple(replace(finding, section=finding.anchor, anchor="") for finding in findings)
+
+
+def _not_about_the_bottleneck(advice: Advice) -> str:
+    """Return the note that no recommendation shortens the bottleneck, if so."""
+    limits = advice.bottleneck
+    if limits is None or limits.bound is None:
         return ""
-    about = [at for at, finding in enumerate(findings, 1) if limits.shortened_by(finding.rule.id)]
-    if not about:
-        return f"no recommendation is about the bottleneck, {limits.by}"
-    if about[0] == 1:
+    if any(limits.shortened_by(finding.rule.id) for finding in advice.findings):
         return ""
-    return f"finding {about[0]} is about the bottleneck; finding 1 saves more"
+    return f"no recommendation is about the bottleneck, {limits.by}"
 
 
-def _saving(whole: Overview, findings: Sequence[Finding]) -> str:
-    """Return the unit of the savings of ``findings``, and whether they were simulated."""
+def _title(whole: Overview, findings: Sequence[Finding]) -> str:
+    """Return the title of recommendations without a plan, with the unit of their savings."""
     units = ["step"] * whole.basis.stepped + ["device"] * (whole.busy.frame.height > 1)
     per = f" per {' and '.join(units)}" if units else ""
-    if not any(finding.simulation for finding in findings):
-        return f"estimated saving{per}"
-    return f"simulated saving{per} (≈ estimated, ≤ at most)"
+    how = "simulated" if any(finding.simulation for finding in findings) else "estimated"
+    return f"Recommendations, by {how} saving{per}"
 
 
 def _notes(whole: Overview) -> Iterator[Notes]:

@@ -1,0 +1,62 @@
+"""The plan: the recommended changes, each replayed on top of those before, the best one first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from traceana.advise.rule import Finding, Stage
+from traceana.settings import LEAST_SAVING
+
+if TYPE_CHECKING:
+    from traceana.advise.simulation import Simulator
+
+_MOST_STAGES: Final = 5
+
+
+def plan(simulator: Simulator, findings: Sequence[Finding]) -> tuple[Stage, ...]:
+    """Return the plan of the simulated ``findings``.
+
+    Each stage is the change that saves most on top of those before; a change that saves less than
+    ``least_saving`` of the step there is in no stage.
+    """
+    scale = simulator.model.scale
+    whole = simulator.base.mean_ns * scale
+    left = {
+        finding.rule.id: finding.simulation.scenario
+        for finding in findings
+        if finding.simulation is not None
+    }
+    # The first stage is known from the savings of the single changes.
+    steps = {finding.rule.id: whole - finding.saving_ns for finding in findings}
+    step_ns, median_ns, made = whole, round(simulator.base.median_ns * scale), ""
+    stages: list[Stage] = []
+    while left and len(stages) < _MOST_STAGES:
+        if made:
+            after = {
+                rule: simulator.mean_step_ns(f"{made} + {scenario}")
+                for rule, scenario in left.items()
+            }
+            steps = {rule: step_ns if mean is None else mean for rule, mean in after.items()}
+        best = min(left, key=lambda rule: (steps[rule], rule))
+        saved = step_ns - steps[best]
+        if saved < LEAST_SAVING * whole:
+            break
+        chosen = left.pop(best)
+        made = f"{made} + {chosen}" if made else chosen
+        reached = simulator.step(made)
+        assert reached is not None
+        stages.append(
+            Stage(
+                best,
+                made,
+                median_ns,
+                reached.median_ns,
+                reached.low_ns,
+                reached.high_ns,
+                round(saved),
+                saved / whole,
+            )
+        )
+        step_ns, median_ns = steps[best], reached.median_ns
+    return tuple(stages)
