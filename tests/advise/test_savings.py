@@ -172,7 +172,7 @@ def test_slow_kernels_save_what_their_bytes_do_not_need(tmp_path: Path) -> None:
 
 def test_idle_time_is_saved_whole(tmp_path: Path) -> None:
     loading = of("data_loading", tmp_path)
-    assert loading.saving_ns == 50_200
+    assert loading.estimate_ns == 50_200
     assert loading.figures["culprit"] == (
         "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     )

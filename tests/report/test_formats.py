@@ -125,7 +125,7 @@ def test_the_report_holds_its_sections() -> None:
     trace = cnn_steps()
     whole = json.loads(out(report(trace).page(), Format.JSON))
     assert whole["rows"] == whole["sections"]["breakdown"]
-    assert list(whole["sections"]) == [*overview(trace).sections, "findings"]
+    assert list(whole["sections"]) == [*overview(trace).sections, "plan", "findings"]
     assert sum(row["time_ns"] for row in whole["rows"]) == whole["meta"]["total_ns"]
 
 

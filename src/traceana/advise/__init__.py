@@ -64,6 +64,7 @@ def advised(figures: Figures) -> Advice:
     holding = [(rule, one) for rule in rules if (one := rule.find(figures)) is not None]
     found: list[Finding] = []
     small: list[Finding] = []
+    later: dict[str, str] = {}
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
@@ -88,20 +89,28 @@ def advised(figures: Figures) -> Advice:
                 saving_share=by.share,
                 simulation=Simulation(str(one.scenario), by.low_ns, by.high_ns),
             )
+        if one.after is not None:
+            enough = False
+            later[rule.id] = one.after
         (found if enough else small).append(finding)
     stages: tuple[Stage, ...] = ()
     simulated = [finding for finding in (*found, *small) if finding.simulation is not None]
     if simulated and figures.simulator is not None:
         from traceana.advise.plan import plan
 
-        stages = plan(figures.simulator, simulated)
+        stages = plan(figures.simulator, simulated, later)
     place = {stage.rule: at for at, stage in enumerate(stages)}
     found += [finding for finding in small if finding.rule.id in place]
-    small = [finding for finding in small if finding.rule.id not in place]
+    small = [finding for finding in small if finding.rule.id not in {*place, *later}]
 
     def order(finding: Finding) -> tuple[int, bool, int, int, str]:
-        """Return the sort key: the plan, then by kind and saving, last what saves nothing."""
+        """Return the sort key: the plan, then by kind and saving, last what saves nothing.
+
+        What would save more than the first change of the plan comes before it.
+        """
         at = place.get(finding.rule.id, len(place))
+        if at == len(place) and finding.kind == "estimate" and stages:
+            at = -1 if finding.saving_share > stages[0].saving_share else at
         kind = _LATER.index(finding.kind) + 1 if finding.kind in _LATER else 0
         return at, not finding.saving_ns, kind, -finding.saving_ns, finding.rule.id
 

@@ -49,6 +49,18 @@ def data_loading(figures: Figures) -> Found | None:
     return replace(found, variant=_WITH_WORKERS)
 
 
+_IN_OPERATORS: Final = "time in operators"
+_HOST_WORK: Final = Change(
+    pytorch="move Python work out of the step (logging, metrics, schedulers every N steps), "
+    "optimizers with foreach or fused=True, torch.compile",
+    tensorflow="the whole step in one tf.function, steps_per_execution of Keras",
+    jax="the whole step in one jax.jit, lax.scan over several steps",
+    native="launch the next kernels before host work, CUDA graphs, host work on another thread",
+    inference="torch.compile or CUDA graphs; tokenization, sampling and scheduling of the "
+    "next batch on another thread or process",
+)
+
+
 @rule(
     title="host bound",
     kind="estimate",
@@ -58,18 +70,20 @@ def data_loading(figures: Figures) -> Found | None:
     "which the profiler makes slower, and the profiler's cost is not known.",
     caveat="A profiler that records stacks or shapes slows the host: compare with an unprofiled "
     "run. A trace without steps includes the warm-up.",
-    change=Change(
-        pytorch="move Python work out of the step (logging, metrics, schedulers every N steps), "
-        "optimizers with foreach or fused=True, torch.compile",
-        tensorflow="the whole step in one tf.function, steps_per_execution of Keras",
-        jax="the whole step in one jax.jit, lax.scan over several steps",
-        native="launch the next kernels before host work, CUDA graphs, host work on another thread",
-        inference="torch.compile or CUDA graphs; tokenization, sampling and scheduling of the "
-        "next batch on another thread or process",
-    ),
+    change=_HOST_WORK,
+    variants={
+        _IN_OPERATORS: replace(
+            _HOST_WORK,
+            pytorch="torch.compile(mode='reduce-overhead') or torch.cuda.graphs; optimizers with "
+            "fused=True or foreach",
+            tensorflow="tf.function(jit_compile=True) around the whole step, steps_per_execution",
+        )
+    },
+    simulation="`cuda-graphs`, where most of the idle time is during operators, and the profiler's "
+    "cost is known.",
 )
 def host_bound(figures: Figures) -> Found | None:
-    """Idle time while the host does other things than launch, or run operators."""
+    """Idle time while the host runs operators, or does something that is not recorded."""
     if figures.on_cpu:
         return idle_for(
             figures, "host", by="range", processor="CPU", reason="no operator ran on any thread"
@@ -86,11 +100,15 @@ def host_bound(figures: Figures) -> Found | None:
         processor="GPU",
         reason="next work not launched yet",
     )
-    if found is None or figures.profiler_known:
-        return found
+    if found is None:
+        return None
     times = found.evidence.group_by(pl.col("cause") == "operator").agg(pl.col("time_ns").sum())
-    during = times.sort("time_ns")["cause"].item(-1)
-    return replace(found, kind="upper bound") if during else found
+    if not times.sort("time_ns")["cause"].item(-1):
+        return found
+    found = replace(found, variant=_IN_OPERATORS)
+    if not figures.profiler_known:
+        return replace(found, kind="upper bound")
+    return replace(found, scenario="cuda-graphs")
 
 
 @rule(

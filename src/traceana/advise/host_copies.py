@@ -23,6 +23,7 @@ _SLOW: Final = (
     (pl.col("mean_bytes") >= LARGE_COPY_BYTES) & (pl.col("peak_share") < SLOW_COPY)
 ).fill_null(value=False)
 """So have large copies far below the peak of their link."""
+_DOWNLOADS: Final = "copies to the host"
 
 
 @rule(
@@ -77,6 +78,15 @@ def small_copies(figures: Figures) -> Found | None:
         "prefetch_to_device, or jax.device_put)",
         native="cudaMallocHost or cudaHostRegister for the buffers, and cudaMemcpyAsync",
     ),
+    variants={
+        _DOWNLOADS: Change(
+            pytorch="torch.empty(…, pin_memory=True).copy_(result, non_blocking=True) into a "
+            "destination that is pinned once",
+            tensorflow="fetch results every N steps",
+            jax="copy_to_host_async() for results",
+            native="cudaMallocHost for the destination, and cudaMemcpyAsync",
+        )
+    },
 )
 def pageable_copies(figures: Figures) -> Found | None:
     """Copies from or to pageable host memory."""
@@ -87,7 +97,11 @@ def pageable_copies(figures: Figures) -> Found | None:
         ("bytes", "direction", "bytes_per_s", "peak_share"),
         ("bytes_per_s", "link", "peak_share", "blocking"),
     )
-    if found is None or _host_copies(figures, pageable & ~_NOT_SMALL).height:
+    if found is None:
+        return None
+    if (found.evidence["direction"] == "DtoH").all():
+        found = replace(found, variant=_DOWNLOADS)
+    if _host_copies(figures, pageable & ~_NOT_SMALL).height:
         # The scenario is about all copies of pageable memory, the finding about large ones.
         return found
     return replace(found, scenario="pinned")
@@ -172,8 +186,8 @@ def slow_copies(figures: Figures) -> Found | None:
     caveat="A trace without steps includes the first copy of the weights, which happens once. "
     "Weights that exceed device memory have to be copied.",
     change=Change(
-        pytorch="keep weights and optimizer states on the device (no .to(device) or offload of "
-        "them in the step); copy the next batch on a separate stream during compute",
+        pytorch="copy the next batch on a separate stream during compute (torch.cuda.Stream); "
+        "keep weights and optimizer states on the device (no .to(device) or offload in the step)",
         tensorflow="prefetch_to_device as the last stage of the input pipeline; keep variables on "
         "the device, not under tf.device('CPU')",
         jax="keep parameters on the device between steps (donate_argnums), and jax.device_put "
@@ -181,7 +195,8 @@ def slow_copies(figures: Figures) -> Found | None:
         native="keep arrays on the device between iterations; copy on a separate stream "
         "during compute",
     ),
-    simulation="`memcpy/HtoD x 0`, of the directions of these copies where they have no others.",
+    simulation="`overlapped-copies`, where the directions of these copies have no others; after "
+    "`pinned` also of copies from pageable memory.",
 )
 def exposed_copies(figures: Figures) -> Found | None:
     """Copies over the host link that do not overlap with compute."""
@@ -189,6 +204,11 @@ def exposed_copies(figures: Figures) -> Found | None:
     # They have their own rules.
     others = (pl.col("host_memory") != "pageable") & (pl.col("kind") != "blocking")
     rows = _host_copies(figures, others & _NOT_SMALL & ~_SLOW)
+    after = None
+    if rows.is_empty():
+        # From pinned memory they can overlap.
+        rows = _host_copies(figures, (pl.col("host_memory") == "pageable") & _NOT_SMALL)
+        after = "pageable_copies"
     found = _copied(
         figures,
         rows.sort("exposed_ns", descending=True, nulls_last=True),
@@ -197,12 +217,14 @@ def exposed_copies(figures: Figures) -> Found | None:
         time_ns=figures.each(int(rows["time_ns"].sum())),
         kernel_ns=figures.each(int(figures.busy["kernel_ns"].sum())),
     )
-    directions = rows["direction"].unique().sort()
+    if found is None:
+        return None
+    directions = rows["direction"].unique()
     every = _host_copies(figures, pl.col("direction").is_in(directions.implode()))
-    # A scenario is about all copies of a direction, and not about migrations of unified memory.
-    if found is None or every.height > rows.height or directions.str.starts_with("unified").any():
-        return found
-    return replace(found, scenario=" + ".join(f"memcpy/{one} x 0" for one in directions))
+    # The scenario is about all copies of a direction, and not about migrations of unified memory.
+    if every.height > rows.height or directions.str.starts_with("unified").any():
+        return None if after else found
+    return replace(found, scenario="overlapped-copies", after=after)
 
 
 def _host_copies(figures: Figures, chosen: pl.Expr, by: Key = "kind") -> pl.DataFrame:

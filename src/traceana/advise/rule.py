@@ -49,7 +49,8 @@ class Found(msgspec.Struct, frozen=True):
     the rule's sentence, each named and formatted like the column of that name. ``evidence`` holds
     the rows of the analyses' tables that the finding is based on. ``scenario`` is the recommended
     change as ``whatif --scenario`` reads it, None where no scenario stands for it. ``variant`` is
-    the one of the rule's that fits the trace, None for the rule's own change; so is ``kind``.
+    the one of the rule's that fits the trace, None for the rule's own change; so is ``kind``. A
+    change that is made ``after`` that of another rule is found in the plan alone.
     """
 
     saving_ns: int
@@ -58,6 +59,7 @@ class Found(msgspec.Struct, frozen=True):
     scenario: str | None = None
     variant: str | None = None
     kind: Kind | None = None
+    after: str | None = None
 
 
 Find: TypeAlias = Callable[[Figures], Found | None]

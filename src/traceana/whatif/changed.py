@@ -16,7 +16,7 @@ from traceana.columns.distinct import Texts
 from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
-from traceana.settings import LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
+from traceana.settings import LARGE_COPY_BYTES, LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
 from traceana.timeline.busy import LOADING
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
 from traceana.timeline.threads import Floats
@@ -150,6 +150,16 @@ def selected(trace: Trace, processes: Sequence[Graph], change: Change) -> list[S
             for graph in processes
         ]
     flags = selected_work(whole, change)
+    if change.beside and change.part == "DtoH":
+        # What is small is a result that the host waits for.
+        flags &= (whole.tables.activities["bytes"] >= LARGE_COPY_BYTES).fill_null(False).to_numpy()
+        if not flags.any():
+            raise NoSuchSelectionError("no copies to overlap in the trace")
+        calls = whole.tables.calls.filter(_copy_calls(whole, flags, "DtoH"))
+        return [
+            replace(_selection(whole, graph, flags, change), returned=_return_nodes(graph, calls))
+            for graph in processes
+        ]
     if change.by is None:
         return [_selection(whole, graph, flags, change) for graph in processes]
     factors = _factors(whole, processes, flags, change)

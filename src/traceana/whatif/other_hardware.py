@@ -339,9 +339,9 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
 
     Their bandwidth is that of the large copies of pinned memory in the same direction, from the
     lower to the upper quartile; without such copies from ``slow_copy`` of the link's peak to all of
-    it. A copy takes at least as long as the shortest of the same direction, and not longer than it
-    did. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none, or neither
-    bandwidth is known.
+    it. A copy takes at least as long as the shortest small one of the same direction, and not
+    longer than it did. Raises :class:`~traceana.errors.NoSuchSelectionError` where there are none,
+    or neither bandwidth is known.
     """
     copy_rows = np.flatnonzero((trace.tables.activities["kind"] == "memcpy").to_numpy())
     keys = ["rank", "device", "direction"]
@@ -367,7 +367,10 @@ def from_pinned_memory(trace: Trace, chosen: Flags) -> Factors:
         )
     )
     peak = pl.col("peak_bytes_per_s").cast(pl.Float64)
-    shortest = frame.group_by("direction").agg(pl.col("duration").min().alias("shortest"))
+    small = pl.col("bytes") < LARGE_COPY_BYTES
+    shortest = frame.group_by("direction").agg(
+        pl.col("duration").filter(small).min().alias("shortest")
+    )
     rows = (
         pageable.join(pinned_rates, on="direction", how="left")
         .join(shortest, on="direction", how="left")

@@ -109,8 +109,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``recording:FILE``.
     ``recordings`` are traces with other batches, as ratios and paths. What runs
     ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
-    convolutions that compute the gradient of the network's input. What is ``implied`` by another
-    change need not be in the trace.
+    convolutions that compute the gradient of the network's input. What is ``implied`` need not be
+    in the trace, where another change of the scenario is.
     """
 
     what: What = "work"
@@ -238,8 +238,14 @@ NAMED: Final[dict[str, Scenario]] = {
         ),
         Scenario(
             name="overlapped-copies",
-            changes=(Change(category="memcpy", part="HtoD", beside=True),),
-            assumes=("overlapped-copies: HtoD copies on another stream, during the step",),
+            changes=tuple(
+                Change(category="memcpy", part=direction, beside=True, implied=True)
+                for direction in ("HtoD", "DtoH")
+            ),
+            assumes=(
+                "overlapped-copies: HtoD copies, and DtoH copies of 1 MiB and more, on another "
+                "stream, during the step; the host does not wait for these",
+            ),
         ),
         Scenario(
             name="no-input-gradient",

@@ -405,9 +405,12 @@ class BoundScenario(msgspec.Struct, frozen=True):
         """
         chosen = scenario(wanted) if isinstance(wanted, str) else wanted
         known = {} if known is None else known
-        changes, selections = [], []
-        for change in chosen.changes:
-            with suppress(NoSuchSelectionError) if change.implied else nullcontext():
+        changes: list[Change] = []
+        selections: list[list[Selection]] = []
+        for at, change in enumerate(chosen.changes, start=1):
+            # The last of the changes is needed where none of them is about anything.
+            needed = not change.implied or (at == len(chosen.changes) and not changes)
+            with nullcontext() if needed else suppress(NoSuchSelectionError):
                 if change not in known:
                     known[change] = selected(model.trace, model.processes, change)
                 selections.append(known[change])

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from traceana.advise import Advice, Rule
     from traceana.advise import Finding as Found
     from traceana.advise.gates import Broken
+    from traceana.advise.rule import Stage
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
@@ -107,7 +108,9 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
 
     def complete(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
-        evident = findings_of(advice.findings, evidence=True, folded=folded, rows=limit)
+        evident = findings_of(
+            advice.findings, advice.plan, evidence=True, folded=folded, rows=limit
+        )
         by_title = {finding.title: finding for finding in evident}
         items = tuple(by_title[item.title] for item in listed.items)
         return replace(page, blocks=(Findings(items), *page.blocks[1:]))
@@ -140,7 +143,7 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
     if shown.hidden:
         notes = (f"{numbers.counted(shown.hidden, 'more finding')} (--limit 0: all)", *notes)
     blocks: tuple[Block, ...] = (
-        Findings(findings_of(findings, evidence=whole)),
+        Findings(findings_of(findings, advice.plan, evidence=whole)),
         *notes_of(notes),
     )
     rows = finding_rows(findings, trace)
@@ -163,32 +166,43 @@ def plan_rows(advice: Advice) -> Rows:
 def stages_of(advice: Advice) -> tuple[Finding, ...]:
     """Return the plan as blocks: the step before and after each change, and what to change."""
     by_rule = {finding.rule.id: finding for finding in advice.findings}
-    blocks = findings_of([by_rule[stage.rule] for stage in advice.plan])
-    items = []
-    for stage, block in zip(advice.plan, blocks, strict=True):
-        changes = (change for change in _changes(by_rule[stage.rule].rule) if change)
-        remedy = Part(1, "", f"change: {next(changes, '')}")
-        times = (stage.from_ns, stage.step_ns, stage.low_ns, stage.high_ns)
-        unit = numbers.scale(times, numbers.TIME)
-        before, after, low, high = map(unit.write, times)
-        effect = f"{before} → {after} {unit.unit} ({low}\u2013{high})"
-        effect += "" if stage.certain else " · gain uncertain"
-        items.append(replace(block, effect=effect, parts=(remedy,)))
-    return tuple(items)
+    blocks = findings_of([by_rule[stage.rule] for stage in advice.plan], advice.plan)
+    remedies = (
+        next((change for change in _changes(by_rule[stage.rule].rule) if change), "")
+        for stage in advice.plan
+    )
+    return tuple(
+        replace(block, parts=(Part(1, "", f"change: {remedy}"),))
+        for block, remedy in zip(blocks, remedies, strict=True)
+    )
+
+
+def _reached(stage: Stage) -> str:
+    """Return the step before and after the change of ``stage``, with its interval."""
+    times = (stage.from_ns, stage.step_ns, stage.low_ns, stage.high_ns)
+    unit = numbers.scale(times, numbers.TIME)
+    before, after, low, high = map(unit.write, times)
+    text = f"{before} → {after} {unit.unit} ({low}\u2013{high})"
+    return text if stage.certain else f"{text} · gain uncertain"
 
 
 def findings_of(
     findings: Sequence[Found],
+    plan: Sequence[Stage] = (),
     *,
     evidence: bool = False,
     folded: str = "",
     rows: int | None = EVIDENCE_ROWS,
 ) -> tuple[Finding, ...]:
-    """Return ``findings`` as blocks; their evidence has at most ``rows`` rows."""
+    """Return ``findings`` as blocks; their evidence has at most ``rows`` rows.
+
+    The effect of one in the ``plan`` is the step that is reached with those before.
+    """
+    reached = {stage.rule: _reached(stage) for stage in plan}
     return tuple(
         Finding(
             finding.rule.title,
-            saving(finding),
+            reached.get(finding.rule.id) or saving(finding),
             sentence(finding),
             (
                 ("rule", finding.rule.id),

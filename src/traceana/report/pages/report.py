@@ -560,27 +560,46 @@ def _findings(whole: Overview) -> list[Block]:
         return []
     advice = whole.advice
     others = _others(advice)
-    evidence = "(traceana advise: evidence)"
-    blocks: list[Block] = []
-    if advice.plan:
-        stages = _linked(stages_of(advice))
-        title = "Plan: each change on top of those before, by simulation"
-        blocks = [Heading(title, evidence), Findings(stages, brief=True)]
-    if others:
-        items = tuple(
-            replace(item, effect=f"{item.effect} alone") if finding.simulation else item
-            for finding, item in zip(others, _linked(findings_of(others)), strict=True)
-        )
-        more = len(advice.findings) - len(advice.plan) - len(others)
-        title = "Not in the plan: ≈ estimated, ≤ at most" if blocks else _title(whole, others)
-        remark = f"(traceana advise: {more} more)" if more else "" if blocks else evidence
-        first = len(advice.plan) + 1
-        blocks += [Heading(title, remark), Findings(items, brief=True, first=first)]
-    if not blocks:
+    if not others and not advice.plan:
         notes = Facts(tuple(("", note) for note in advice.notes))
         return [Heading("Recommendations"), notes]
+    more = len(advice.findings) - len(advice.plan) - len(others)
+    remark = f"(traceana advise: evidence{f', {more} more' if more else ''})"
+    # What would save more than the plan's first change comes before it.
+    ranks = {finding.rule.id: at for at, finding in enumerate(advice.findings)}
+    first = ranks[advice.plan[0].rule] if advice.plan else 0
+    ahead = [finding for finding in others if ranks[finding.rule.id] < first]
+    parts = (
+        (_title(whole, ahead), _listed(ahead)),
+        ("Plan: each change on top of those before, by simulation", stages_of(advice)),
+        (
+            "Not in the plan: ≈ estimated, ≤ at most" if advice.plan else _title(whole, others),
+            _listed(
+                [
+                    finding
+                    for finding in others
+                    if finding.rule.id not in {one.rule.id for one in ahead}
+                ]
+            ),
+        ),
+    )
+    blocks: list[Block] = []
+    number = 1
+    for title, items in parts:
+        if items:
+            linked = tuple(replace(item, section=item.anchor, anchor="") for item in items)
+            blocks += [Heading(title, remark), Findings(linked, brief=True, first=number)]
+            number, remark = number + len(items), ""
     why = _not_about_the_bottleneck(advice)
     return [*blocks, *([Facts((("", why),))] if why else [])]
+
+
+def _listed(findings: Sequence[Finding]) -> tuple[Listed, ...]:
+    """Return findings outside the plan as blocks; a simulated saving is of the change alone."""
+    return tuple(
+        replace(item, effect=f"{item.effect} alone") if finding.simulation else item
+        for finding, item in zip(findings, findings_of(findings), strict=True)
+    )
 
 
 def _others(advice: Advice) -> Sequence[Finding]:
@@ -592,13 +611,11 @@ def _others(advice: Advice) -> Sequence[Finding]:
     if limits is None or any(map(limits.shortened_by, advice.in_plan)):
         return left[:count]
     about = [finding for finding in left if limits.shortened_by(finding.rule.id)][:1]
-    first = [finding for finding in left if finding not in about[:1]][: count - len(about)]
-    return [finding for finding in left if any(finding is one for one in (*about, *first))]
-
-
-def _linked(findings: Sequence[Listed]) -> tuple[Listed, ...]:
-    """Return ``findings`` with links to their evidence, which is elsewhere on the page."""
-    return tuple(replace(finding, section=finding.anchor, anchor="") for finding in findings)
+    first = [finding for finding in left if not about or finding.rule.id != about[0].rule.id][
+        : count - len(about)
+    ]
+    kept = {finding.rule.id for finding in (*about, *first)}
+    return [finding for finding in left if finding.rule.id in kept]
 
 
 def _not_about_the_bottleneck(advice: Advice) -> str:
