@@ -26,6 +26,8 @@ from traceana.settings import (
 from traceana.trace import per_trace
 
 if TYPE_CHECKING:
+    from traceana.advise.rule import Found
+    from traceana.advise.simulation import Simulator
     from traceana.runs.run_files import BatchSeries
     from traceana.trace import Trace
 
@@ -64,7 +66,7 @@ def advised(figures: Figures) -> Advice:
     holding = [(rule, one) for rule in rules if (one := rule.find(figures)) is not None]
     found: list[Finding] = []
     small: list[Finding] = []
-    later: dict[str, str] = {}
+    later: dict[str, Found] = {}
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
@@ -80,18 +82,12 @@ def advised(figures: Figures) -> Advice:
         enough = True
         # A replay costs time and imports, and is for what can be replayed.
         simulator = None if one.scenario is None else figures.simulator
-        by = None if simulator is None else simulator.saving(str(one.scenario))
-        if by is not None:
-            enough = by.share >= LEAST_SAVING
-            finding = replace(
-                finding,
-                saving_ns=by.time_ns,
-                saving_share=by.share,
-                simulation=Simulation(str(one.scenario), by.low_ns, by.high_ns),
-            )
         if one.after is not None:
+            later[rule.id] = one
             enough = False
-            later[rule.id] = one.after
+        elif simulator is not None:
+            finding = _simulated(finding, str(one.scenario), simulator)
+            enough = finding.simulation is None or finding.saving_share >= LEAST_SAVING
         (found if enough else small).append(finding)
     stages: tuple[Stage, ...] = ()
     simulated = [finding for finding in (*found, *small) if finding.simulation is not None]
@@ -100,7 +96,12 @@ def advised(figures: Figures) -> Advice:
 
         stages = plan(figures.simulator, simulated, later)
     place = {stage.rule: at for at, stage in enumerate(stages)}
-    found += [finding for finding in small if finding.rule.id in place]
+    for finding in small:
+        if finding.rule.id in place:
+            one = later.get(finding.rule.id)
+            if one is not None and figures.simulator is not None:
+                finding = _simulated(finding, str(one.scenario), figures.simulator)
+            found.append(finding)
     small = [finding for finding in small if finding.rule.id not in {*place, *later}]
 
     def order(finding: Finding) -> tuple[int, bool, int, int, str]:
@@ -116,6 +117,19 @@ def advised(figures: Figures) -> Advice:
 
     found.sort(key=order)
     return Advice(tuple(found), _notes(figures, found), bottleneck(figures), tuple(small), stages)
+
+
+def _simulated(finding: Finding, scenario: str, simulator: Simulator) -> Finding:
+    """Return ``finding`` with the saving of ``scenario``; as it is where that changes nothing."""
+    by = simulator.saving(scenario)
+    if by is None:
+        return finding
+    return replace(
+        finding,
+        saving_ns=by.time_ns,
+        saving_share=by.share,
+        simulation=Simulation(scenario, by.low_ns, by.high_ns),
+    )
 
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:

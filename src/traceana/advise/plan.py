@@ -9,13 +9,14 @@ from traceana.advise.rule import Finding, Stage
 from traceana.settings import LEAST_SAVING
 
 if TYPE_CHECKING:
+    from traceana.advise.rule import Found
     from traceana.advise.simulation import Simulator
 
 _MOST_STAGES: Final = 4
 
 
 def plan(
-    simulator: Simulator, findings: Sequence[Finding], later: Mapping[str, str]
+    simulator: Simulator, findings: Sequence[Finding], later: Mapping[str, Found]
 ) -> tuple[Stage, ...]:
     """Return the plan of the simulated ``findings``.
 
@@ -30,7 +31,8 @@ def plan(
         for finding in findings
         if finding.simulation is not None
     }
-    left = [rule for rule in scenarios if rule not in later]
+    left = [*scenarios]
+    scenarios |= {rule: str(one.scenario) for rule, one in later.items()}
     # The first stage is known from the savings of the single changes.
     steps = {finding.rule.id: whole - finding.saving_ns for finding in findings}
     step_ns, median_ns, made = whole, round(simulator.base.median_ns * scale), ""
@@ -44,7 +46,7 @@ def plan(
         if saved < LEAST_SAVING * whole:
             break
         left.remove(best)
-        left += [rule for rule, first in later.items() if first == best and rule in scenarios]
+        left += [rule for rule, one in later.items() if one.after == best]
         made = f"{made} + {scenarios[best]}" if made else scenarios[best]
         reached = simulator.step(made)
         assert reached is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from traceana.errors import NoSuchSelectionError
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.whatif.changed import Selection
     from traceana.whatif.scenario import Change
-    from traceana.whatif.whatif import Base, BoundScenario, Model, PredictedStep, Saving
+    from traceana.whatif.whatif import Base, BoundScenario, Model, PredictedStep, Replays, Saving
 
 
 class Simulator:
@@ -21,6 +22,7 @@ class Simulator:
         """Keep both."""
         self.model, self.base = model, base
         self._selections: dict[Change, list[Selection]] = {}
+        self._replays: dict[str, Replays | None] = {}
 
     @classmethod
     def of(cls, trace: Trace) -> Self | None:
@@ -37,8 +39,8 @@ class Simulator:
         """Return the saving of ``scenario``; None where it changes nothing in the trace."""
         from traceana.whatif.whatif import saving
 
-        bound = self._bound(scenario)
-        return None if bound is None else saving(self.model, bound, self.base)
+        replays = self._replayed(scenario)
+        return None if replays is None else saving(self.model, replays, self.base)
 
     def mean_step_ns(self, scenario: str) -> float | None:
         """Return the mean step after ``scenario``; None where it changes nothing in the trace."""
@@ -51,8 +53,25 @@ class Simulator:
         """Return the median step after ``scenario``; None where it changes nothing."""
         from traceana.whatif.whatif import predicted_step
 
-        bound = self._bound(scenario)
-        return None if bound is None else predicted_step(self.model, bound, self.base)
+        replays = self._replayed(scenario)
+        if replays is None:
+            return None
+        return predicted_step(self.model, replays, self.base, self._highest_ns)
+
+    @cached_property
+    def _highest_ns(self) -> float:
+        """The upper end of the interval of the step before any change."""
+        from traceana.whatif.whatif import predicted_step
+
+        return predicted_step(self.model, self.base.replays, self.base).high_ns
+
+    def _replayed(self, scenario: str) -> Replays | None:
+        from traceana.whatif.whatif import replayed
+
+        if scenario not in self._replays:
+            bound = self._bound(scenario)
+            self._replays[scenario] = None if bound is None else replayed(self.model, bound)
+        return self._replays[scenario]
 
     def _bound(self, scenario: str) -> BoundScenario | None:
         from traceana.whatif.whatif import BoundScenario

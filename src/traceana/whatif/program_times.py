@@ -21,7 +21,7 @@ from traceana.timeline.graph import Graph
 from traceana.timeline.threads import Floats, HostTime
 from traceana.timeline.waits import of_process, whose
 from traceana.whatif.profiler import fitted, profiler_cost
-from traceana.whatif.whatif import Model, before_changes, median_ns, step_interval, unchanged
+from traceana.whatif.whatif import Model, before_changes, median_ns, predicted_step, unchanged
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -49,7 +49,8 @@ def moved(trace: Trace) -> Trace | None:
         whole.processes, whole.host, replay.over, replay.changes, strict=True
     ):
         times_of_events.move(graph, factors, over, change.duration)
-    interval = step_interval(model, base)
+    step = predicted_step(model, base.replays, base)
+    interval = step.low_ns, step.high_ns
     ends = sorted(round(median_ns(model, end) * model.scale) for end in base.replays.costs)
     made = times_of_events.trace().with_meta(step_interval_ns=interval, step_cost_ns=tuple(ends))
     return replace(made, recorded=trace, kept_advice=trace.kept_advice)

@@ -442,7 +442,7 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     paths = [_path_of_scenario(model, category, None, base.replays.central, steps)]
     ceiling = _predicted(model, base.replays, paths[0], base)[2]
     for bound in scenarios:
-        replays = _Replays.of(model, bound)
+        replays = Replays.of(model, bound)
         path = _path_of_scenario(model, category, bound.scenario.name, replays.central, steps)
         predicted, low, high = _predicted(model, replays, path, base, ceiling)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
@@ -489,12 +489,12 @@ class Base(msgspec.Struct, frozen=True):
 
     median_ns: float
     mean_ns: float
-    replays: _Replays
+    replays: Replays
 
 
 def before_changes(model: Model) -> Base:
     """Return the step before any change."""
-    replays = _Replays(unchanged(model), [], [unchanged(model, end) for end in _ends(model.cost)])
+    replays = Replays(unchanged(model), [], [unchanged(model, end) for end in _ends(model.cost)])
     times = _step_times(model, replays.central)
     return Base(_median(times), _mean(_settled_steps(model, times)), replays)
 
@@ -506,16 +506,6 @@ def median_ns(model: Model, outcome: _Outcome) -> float:
 
 def _ends(cost: ProfilerCost | None) -> tuple[float, ...]:
     return () if cost is None else (cost.least, cost.most)
-
-
-def step_interval(model: Model, base: Base) -> tuple[int, int]:
-    """Return the ends of the interval of the median step, in ns: by the variation of the steps and
-    from run to run, and by the profiler's cost."""
-    category = labels(model.trace.whole.tables, "category")["category"]
-    steps = max(len(_step_times(model, None)), 1)
-    path = _path_of_scenario(model, category, None, base.replays.central, steps)
-    _, low, high = _predicted(model, base.replays, path, base)
-    return math.floor(low * model.scale), math.ceil(high * model.scale)
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -535,9 +525,14 @@ class Saving(msgspec.Struct, frozen=True):
     share: float
 
 
-def saving(model: Model, bound: BoundScenario, base: Base) -> Saving:
-    """Return what a step saves; ``base`` is :func:`before_changes`."""
-    unscaled = _saving(model, _Replays.of(model, bound), base)
+def replayed(model: Model, bound: BoundScenario) -> Replays:
+    """Return the replays of the scenario ``bound``."""
+    return Replays.of(model, bound)
+
+
+def saving(model: Model, replays: Replays, base: Base) -> Saving:
+    """Return what a step saves by :func:`replayed` changes; ``base`` is :func:`before_changes`."""
+    unscaled = _saving(model, replays, base)
     scale = model.scale
     time, low, high = (
         round(ns * scale) for ns in (unscaled.time_ns, unscaled.low_ns, unscaled.high_ns)
@@ -560,22 +555,22 @@ class PredictedStep(msgspec.Struct, frozen=True):
     high_ns: int
 
 
-def predicted_step(model: Model, bound: BoundScenario, base: Base) -> PredictedStep:
-    """Return the step after the changes of ``bound``; ``base`` is :func:`before_changes`."""
+def predicted_step(
+    model: Model, replays: Replays, base: Base, ceiling: float = math.inf
+) -> PredictedStep:
+    """Return the step after :func:`replayed` changes; ``base`` is :func:`before_changes`.
+
+    ``ceiling`` is the upper end before any change.
+    """
     category = labels(model.trace.whole.tables, "category")["category"]
     steps = max(len(_step_times(model, None)), 1)
-
-    def predicted(replays: _Replays, ceiling: float = math.inf) -> tuple[float, float, float]:
-        path = _path_of_scenario(model, category, None, replays.central, steps)
-        return _predicted(model, replays, path, base, ceiling)
-
-    ceiling = predicted(base.replays)[2]
-    after = predicted(_Replays.of(model, bound), ceiling)
-    median, low, high = (ns * model.scale for ns in after)
+    path = _path_of_scenario(model, category, None, replays.central, steps)
+    predicted = _predicted(model, replays, path, base, ceiling / model.scale)
+    median, low, high = (ns * model.scale for ns in predicted)
     return PredictedStep(round(median), math.floor(low), math.ceil(high))
 
 
-def _saving(model: Model, replays: _Replays, base: Base) -> Saving:
+def _saving(model: Model, replays: Replays, base: Base) -> Saving:
     def times(outcome: _Outcome) -> npt.NDArray[np.float64]:
         return _times(_settled_steps(model, _step_times(model, outcome)))
 
@@ -660,7 +655,7 @@ class _Outcome(msgspec.Struct, frozen=True):
     beside: list[Ints]
 
 
-class _Replays(msgspec.Struct, frozen=True):
+class Replays(msgspec.Struct, frozen=True):
     """The replays of a scenario: with the middle of its factors; with the ends of these, where they
     are intervals; and with the ends of the profiler's cost, where that is known."""
 
@@ -669,7 +664,7 @@ class _Replays(msgspec.Struct, frozen=True):
     costs: list[_Outcome]
 
     @classmethod
-    def of(cls, model: Model, bound: BoundScenario) -> _Replays:
+    def of(cls, model: Model, bound: BoundScenario) -> Replays:
         """Replay the scenario ``bound`` of ``model``."""
         changes, selections, cost = bound.scenario.changes, bound.selections, model.cost
         has_interval = any(change.by or change.factors[0] < change.factors[1] for change in changes)
@@ -785,7 +780,7 @@ def _median(times: Mapping[int | None, int]) -> float:
 
 
 def _predicted(
-    model: Model, replays: _Replays, path: pl.DataFrame, base: Base, ceiling: float = math.inf
+    model: Model, replays: Replays, path: pl.DataFrame, base: Base, ceiling: float = math.inf
 ) -> tuple[float, float, float]:
     """Return the median step of another run, and the ends of its interval, in ns.
 
