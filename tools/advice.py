@@ -23,8 +23,8 @@ the capture without steps. Findings below 1 % of the step are left out, by the
 estimate or where there is one by the simulated saving; `--rule` shows these too.
 
 **The plan** comes first: the change that saves most, then the one that saves most on top of it, up
-to four, each replayed with those before. `24.86 → 17.07 ms (15.35–18.78)` is the median step before
-and after a change with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
+to four, each replayed with those before. `24.86 → 17.07 ms` is the median step before
+and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host
 keeps up. An estimate of what cannot be replayed comes before the plan where it is larger than the
@@ -57,8 +57,8 @@ plan's first change, else after it; upper bounds come last.
   simulated saving is printed beside it.
 - Advice is for the GPU and the framework of the trace: without TF32 it is FP16, and PyTorch's
   change is the only one where the framework or its kernels are PyTorch's.
-- **Savings overlap, do not add them**, the plan does: a pageable copy is often a synchronous one too, and two
-  findings may cover the same time.
+- **Savings overlap, do not add them**, the plan does: a pageable copy is often a synchronous one
+  too, and two findings may cover the same time.
 - Kernel time is not step time. Where the GPU waits for the host, shorter kernels leave it idle for
   longer; a note appears below 50 % GPU utilization.
 - Profiler overhead per launch is part of all idle time. Compare with the step time of an unprofiled

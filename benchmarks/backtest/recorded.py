@@ -35,7 +35,8 @@ _SCENARIOS: Final = {
     "no-item": None,
     "synchronize each step": None,
     "smallest branch x 0": None,
-    "bf16": None,
+    "bf16": "amp",
+    "torch.compile default": "compile",
     "products x 0.5": "gemm x 0.5",
     "overlapped-copies": "overlapped-copies",
 }

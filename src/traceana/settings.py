@@ -398,6 +398,20 @@ BATCH_SPREAD: Final = _setting(
     0.06,
     "Least spread of how the work of a kernel goes with the batch, to either side.",
 )
+HOST_OF_AUTOCAST: Final = _setting(
+    "host_of_autocast",
+    1.6,
+    "Autocast's casts are operators and launches: at most so many times the host's time in them "
+    "(operators of AlexNet in BF16 and in FP32: 1.6).",
+)
+HOST_OF_COMPILED: Final = (
+    _setting(
+        "least_host_of_compiled",
+        0.2,
+        "Part of the host's time in operators that code of torch.compile takes, at least.",
+    ),
+    _setting("most_host_of_compiled", 0.6, "The same, at most."),
+)
 LEFT_BY_GRAPHS: Final = _setting(
     "left_by_graphs",
     0.1,

@@ -373,3 +373,46 @@ def test_convolutions_without_recorded_strides() -> None:
     assert len(changed) > 1_000
     # Half of the convolutions of a shape are between its quartiles.
     assert sum(low <= 1 <= high for low, high in changed) >= 0.4 * len(changed)
+
+
+def test_a_larger_batch_has_the_time_per_example() -> None:
+    trace = opened(Path(__file__).parents[2] / "fixtures" / "gpu" / "alexnet_b128.json.gz")
+    rows = trace.whatif(["batch:2", "batch:0.5", "conv x 0.5"]).frame.to_dicts()
+    for row, ratio in zip(rows[:2], (2, 0.5), strict=True):
+        before, after = row["step_ns"], row["predicted_ns"] / ratio
+        assert row["per_example"] == pytest.approx(after / before - 1, abs=1e-6)
+    assert rows[2]["per_example"] is None
+
+
+def test_autocast_halves_no_more_than_the_bytes() -> None:
+    # A GEMM of 16384 x 64 x 16384 is bound by memory: in FP16 half of its bytes, and casts of all.
+    trace = one_kernel((16_384, 64, 16_384), 3_000_000)
+    (least, _), (most, _) = factors(trace, "amp")
+    size = 4 * (2 * 16_384 * 64 + 16_384 * 16_384)
+    moving = 0.5 * size / 900e9 * 1e9 / 3_000_000
+    assert least == pytest.approx(moving, rel=0.01)
+    slowest = max(moving, TENSOR_CORE_GEMMS[1] * 15.7 / 125)
+    assert most == pytest.approx(slowest + 3 * moving, rel=0.01)
+
+
+@pytest.mark.profiler_cost
+def test_bf16_of_alexnet_is_as_fast_as_predicted() -> None:
+    trace = opened(Path(__file__).parents[2] / "fixtures" / "gpu" / "alexnet_b128.json.gz")
+    (row,) = trace.whatif("amp").frame.to_dicts()
+    # Measured without a profiler: 24.7 and 16.5 ms.
+    assert row["predicted_ns"] == pytest.approx(16_500_000, rel=0.05)
+    assert row["low_ns"] < 16_500_000 < row["high_ns"]
+
+
+def test_products_in_tf32_gain_at_most_the_ratio_of_the_peaks() -> None:
+    trace = opened(Path(__file__).parents[2] / "fixtures" / "gpu" / "alexnet_b128_tf32.json.gz")
+    (row,) = trace.whatif("amp").frame.to_dicts()
+    assert row["predicted_ns"] > trace.whatif("gemm x 0.5 + conv x 0.5").frame["predicted_ns"][0]
+
+
+@pytest.mark.parametrize("name", ["compile", "folded-norm"])
+def test_named_scenarios_only_shorten(name: str) -> None:
+    trace = opened(Path(__file__).parents[2] / "fixtures" / "gpu" / "resnet18_b8.json.gz")
+    (row,) = trace.whatif(name).frame.to_dicts()
+    assert row["low_ns"] < row["predicted_ns"] < row["step_ns"]
+    assert row["high_ns"] <= 1.25 * row["step_ns"]

@@ -221,7 +221,7 @@ def _return_nodes(graph: Graph, calls: pl.DataFrame) -> Ints:
 def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Change) -> Factors:
     """Return the factors of the activities ``flags`` by the kind of ``change``."""
     kind, _, argument = (change.by or "").partition(":")
-    if kind in ("tensor-cores", "fused-optimizer", "gpu"):
+    if kind in ("tensor-cores", "amp", "fused-optimizer", "gpu"):
         part, rows = trace, np.arange(trace.tables.activities.height)
         # Of a long trace a small part is replayed: counts of the rest take longer than the replay.
         if len(rows) > REPLAYED_ACTIVITIES:
@@ -229,8 +229,8 @@ def _factors(trace: Trace, processes: Sequence[Graph], flags: Flags, change: Cha
             rows = np.unique(np.concatenate(replayed))
             part = trace.selection(trace.meta, activities=trace.tables.activities[rows])
         chosen = flags[rows]
-        if kind == "tensor-cores":
-            factors_of_part = with_tensor_cores(part, chosen)
+        if kind in ("tensor-cores", "amp"):
+            factors_of_part = with_tensor_cores(part, chosen, autocast=kind == "amp")
         elif kind == "fused-optimizer":
             factors_of_part = with_fused_optimizer(part, chosen)
         else:

@@ -67,10 +67,12 @@ _SUBSTITUTE_PRECISIONS: Final = {
 """What serves in place of a precision that a device has no tensor cores for."""
 
 
-def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
+def with_tensor_cores(trace: Trace, chosen: Flags, *, autocast: bool = False) -> Factors:
     """Return the factors of the ``chosen`` FP32 convolutions and GEMMs if they use tensor cores.
 
-    The precision is TF32 where the device has it, else FP16. Of a convolution all kernels count,
+    The precision is TF32 where the device has it, else FP16. With ``autocast`` it is BF16, else
+    FP16, also of products in TF32, and at the upper end all operands are cast: 6 bytes of traffic
+    for each 4. Of a convolution all kernels count,
     transforms too: on tensor cores another algorithm runs. At like shapes with tensor cores in the
     trace, the share of the peak is theirs, from the lower to the upper quartile. Else the time goes
     with the peaks, times ``tensor_core_convolutions`` and ``tensor_core_gemms``; layout changes
@@ -79,25 +81,28 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
     are none, or the peaks are not known.
     """
     peaks = _peaks(trace)
-    precision = "tf32" if "tf32_tensor" in peaks.flops else "fp16"
+    wider = "bf16" if autocast else "tf32"
+    precision = wider if f"{wider}_tensor" in peaks.flops else "fp16"
     plain, cores = peak_for(peaks, "fp32", False), peak_for(peaks, precision, True)
     if plain is None or cores is None or cores <= plain:
         raise NoSuchSelectionError(f"{peaks.name} has no tensor cores for TF32 or FP16")
     counted = _counted_by_activity(trace)
     product = counted["category"].is_in(["conv", "gemm"]).fill_null(value=False)
     on_plain_cores = (counted["precision"] == "fp32") & counted["tensor_core"].eq(other=False)
-    wanted = (product & on_plain_cores).fill_null(value=False)
+    in_tf32 = (counted["precision"] == "tf32") & autocast
+    wanted = (product & (on_plain_cores | in_tf32)).fill_null(value=False)
     # All kernels of each convolution that has one in FP32.
     episode = trace.tables.activities["episode"]
     plain_episodes = episode.filter(wanted & (counted["category"] == "conv")).drop_nulls().unique()
     core_episodes = episode.filter(
-        product & counted["tensor_core"].fill_null(value=False)
+        product & (counted["tensor_core"] & ~in_tf32).fill_null(value=False)
     ).drop_nulls()
     plain_convolutions = plain_episodes.filter(~plain_episodes.is_in(core_episodes.implode()))
     of_convolution = episode.is_in(plain_convolutions.implode()).fill_null(value=False)
     rows = np.flatnonzero(chosen & (wanted | of_convolution).to_numpy())
     if not len(rows):
-        raise NoSuchSelectionError("no FP32 convolutions or GEMMs without tensor cores")
+        without = "" if autocast else " without tensor cores"
+        raise NoSuchSelectionError(f"no FP32 convolutions or GEMMs{without}")
     flops, size, time = (_floats(counted[name]) for name in ("flops", "bytes", "unit_ns"))
     halved = 1.0 if precision == "tf32" else 0.5
     moving = _ratio_or_zero(halved * 1e9 * size / (peaks.bandwidth or np.inf), time)
@@ -106,6 +111,10 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
         np.where(is_gemm, gemm, conv) * plain / cores
         for gemm, conv in zip(TENSOR_CORE_GEMMS, TENSOR_CORE_CONVOLUTIONS, strict=True)
     )
+    if autocast and (tf32 := peak_for(peaks, "tf32", True)) is not None:
+        # On tensor cores already: with the peaks, or as bound by other things as before.
+        before = in_tf32.fill_null(value=False).to_numpy()[rows]
+        least, most = np.where(before, tf32 / cores, least), np.where(before, 1.0, most)
     uses_cores = (product & counted["tensor_core"]).fill_null(value=False).to_numpy()
     on_cores = np.flatnonzero(uses_cores & (flops > 0) & (time > 0))
     core_peaks = np.array(
@@ -128,8 +137,11 @@ def with_tensor_cores(trace: Trace, chosen: Flags) -> Factors:
         most[same_flops] = wanted_flops * 1e9 / (low * cores) / unit_time
     floor = np.where(is_gemm, moving[rows], 0.0)
     # Who finds tensor cores slower does not use them.
-    factors = (np.clip(np.maximum(factor, floor), 0, 1) for factor in (least, most))
-    return Factors.of_rows(trace, rows, *factors)
+    least, most = (np.clip(np.maximum(factor, floor), 0, 1) for factor in (least, most))
+    if autocast:
+        casts = 1.5 * _ratio_or_zero(1e9 * size / (peaks.bandwidth or np.inf), time)
+        most = np.minimum(most + casts[rows], 1)
+    return Factors.of_rows(trace, rows, least, most)
 
 
 _FUSED: Final = r"(?i)fused"

@@ -39,7 +39,7 @@ import rtoml
 from msgspec.structs import force_setattr, replace
 
 from traceana.errors import UsageError, suggested
-from traceana.settings import LEFT_BY_GRAPHS
+from traceana.settings import HOST_OF_AUTOCAST, HOST_OF_COMPILED, LEFT_BY_GRAPHS
 from traceana.trace.taxonomy import CATEGORIES, SEARCH
 
 What: TypeAlias = Literal["work", "host", "launch", "data", "sync"]
@@ -72,7 +72,7 @@ classes, by the names of the tables and of the screens, functions of activation 
 host's time."""
 
 _SELECTORS: Final = ("direction", "layer", "kernel", "operator")
-_PLAIN_MODELS: Final = ("tensor-cores", "pinned", "fused-optimizer")
+_PLAIN_MODELS: Final = ("tensor-cores", "amp", "pinned", "fused-optimizer")
 _RATIOS: Final = ("batch", "link")
 _MODELS: Final = (*_PLAIN_MODELS, "gpu", "batch", "link", "ranks", "recording")
 _CHANGE: Final = re.compile(
@@ -104,11 +104,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     select work have no meaning for the host, nor has ``range`` for work. A wait for the device is
     removed, or has no factor.
 
-    ``by`` gives each piece of the selected work a factor of its own: ``tensor-cores``, ``pinned``,
-    ``fused-optimizer``, ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT`` or
-    ``recording:FILE``.
-    ``recordings`` are traces with other batches, as ratios and paths. What runs
-    ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
+    ``by`` gives each piece of the selected work a factor of its own: ``tensor-cores``, ``amp``,
+    ``pinned``, ``fused-optimizer``, ``gpu:NAME``, ``batch:RATIO``, ``link:RATIO``, ``ranks:COUNT``
+    or ``recording:FILE``. ``recordings`` are traces with other batches, as ratios and paths. What
+    runs ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
     convolutions that compute the gradient of the network's input. What is ``implied`` need not be
     in the trace, where another change of the scenario is.
     """
@@ -202,6 +201,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     assumes: tuple[str, ...] = ()
 
 
+def batch_ratio(scenario: Scenario) -> float:
+    """Return how many times as many examples a batch of ``scenario`` has."""
+    changes = (change.by or "" for change in scenario.changes)
+    return math.prod(float(by.removeprefix("batch:")) for by in changes if by.startswith("batch:"))
+
+
 NAMED: Final[dict[str, Scenario]] = {
     named.name: named
     for named in (
@@ -228,6 +233,47 @@ NAMED: Final[dict[str, Scenario]] = {
                 "tensor-cores: FP32 convolutions and GEMMs in TF32 (FP16 below compute capability "
                 "8.0), no added casts",
             ),
+        ),
+        Scenario(
+            name="amp",
+            changes=(
+                Change(by="amp"),
+                *(
+                    Change(category=kind, factor=(0.5, 1.0), implied=True)
+                    for kind in ("activation", "bias", "normalization", "dropout", "pooling")
+                ),
+                Change(what="host", operator="*", factor=(1.0, HOST_OF_AUTOCAST), implied=True),
+            ),
+            assumes=(
+                "amp: convolutions and GEMMs in BF16 (FP16 where the device has none), operands "
+                "cast at most once each; half to all of the time of pointwise kernels; up to "
+                f"{HOST_OF_AUTOCAST:g} times the host's time in operators",
+            ),
+        ),
+        Scenario(
+            name="compile",
+            changes=(
+                *(
+                    Change(category=kind, factor=factor, implied=True)
+                    for kind, factor in (
+                        *(("activation", (0.0, 1.0)), ("bias", (0.0, 1.0))),
+                        *(("elementwise", (0.3, 1.0)), ("dropout", (0.3, 1.0))),
+                        *(("normalization", (0.5, 1.0)), ("softmax", (0.5, 1.0))),
+                    )
+                ),
+                Change(what="host", operator="*", factor=HOST_OF_COMPILED, implied=True),
+            ),
+            assumes=(
+                "compile: torch.compile: pointwise kernels in the epilogue or in chains, products "
+                "and their launches unchanged; "
+                f"{HOST_OF_COMPILED[0]:g} to {HOST_OF_COMPILED[1]:g} times the host's time in "
+                "operators",
+            ),
+        ),
+        Scenario(
+            name="folded-norm",
+            changes=(Change(category="normalization", remove=True),),
+            assumes=("folded-norm: batch normalization in the weights of the layer before it",),
         ),
         Scenario(
             name="pinned",

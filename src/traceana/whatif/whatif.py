@@ -57,7 +57,7 @@ from traceana.trace.work import labels
 from traceana.whatif.changed import ChangedGraph, Selection, changed_graph, selected
 from traceana.whatif.profiler import ProfilerCost, cost_removed, host_factors, is_slowed
 from traceana.whatif.replay import Meetings, path_times, replayed_together, step_windows
-from traceana.whatif.scenario import NAMED, Scenario, scenario
+from traceana.whatif.scenario import NAMED, Scenario, batch_ratio, scenario
 
 if TYPE_CHECKING:
     from traceana.whatif.scenario import Change
@@ -91,6 +91,15 @@ COLUMNS: Final = laid_out(
             SHARE,
             "change of `predicted_ns` over `step_ns`",
             title="change",
+            group=_MEDIAN,
+            signed=True,
+        ),
+        Column(
+            "per_example",
+            SHARE,
+            "of a scenario with `batch:RATIO`: change of the time per example, "
+            "`predicted_ns` / RATIO over `step_ns`; else null",
+            title="per example",
             group=_MEDIAN,
             signed=True,
         ),
@@ -462,6 +471,11 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
                 "saving_high_ns": saving.high_ns,
                 "saving_share": saving.share,
                 "at_most_ns": round(_time_removed(model, replays.central) / steps),
+                "per_example": (
+                    predicted / batch_ratio(bound.scenario) / base.median_ns - 1
+                    if batch_ratio(bound.scenario) != 1 and base.median_ns
+                    else None
+                ),
                 "limit": limit,
                 "limit_share": longest / path["time_ns"].sum() if longest else None,
             }
