@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.page import (
-    Block,
     Facts,
     Findings,
     Heading,
     Illustration,
     Notes,
     Page,
+    Single,
     Table,
+    in_order,
 )
 from traceana.report.text import plain
 
@@ -25,11 +26,11 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 def render(page: Page) -> str:
     """Return ``page`` as Markdown: tables with pipes, facts and notes as lists."""
     first = next((block for block in page.blocks if isinstance(block, Heading)), None)
-    parts = (_block(block, first=block is first) for block in page.blocks)
+    parts = (_block(block, first=block is first) for block in in_order(page.blocks))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def _block(block: Block, *, first: bool) -> list[str]:
+def _block(block: Single, *, first: bool) -> list[str]:
     match block:
         case Heading(text, remark):
             return [

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from traceana.errors import MissingDependencyError
 from traceana.report.html.elements import environment
-from traceana.report.page import Illustration, Timeline, pictures_of
+from traceana.report.page import Illustration, Timeline, in_order, pictures_of
 
 if TYPE_CHECKING:
     from traceana.report.page import Block, Page
@@ -38,7 +38,7 @@ def render(page: Page) -> str:
     template = environment().get_template("notebook.html")
     return template.render(
         made,
-        blocks=[block for block in page.blocks if not isinstance(block, Illustration)],
+        blocks=[block for block in in_order(page.blocks) if not isinstance(block, Illustration)],
         command=page.command,
         pictures=[block.title for block in pictures],
         missing=[*missing],

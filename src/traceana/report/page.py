@@ -5,7 +5,7 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
@@ -224,7 +224,17 @@ class Timeline(Illustration, frozen=True):
         return Timeline(title, self.summary, self.windows[:1])
 
 
-Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Illustration
+Single: TypeAlias = Heading | Facts | Table | Findings | Notes | Illustration
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """Blocks of an HTML page side by side, where it is wide enough."""
+
+    left: tuple[Single, ...]
+    right: tuple[Single, ...]
+
+
+Block: TypeAlias = Single | Columns
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -285,7 +295,16 @@ class Page(msgspec.Struct, frozen=True):
 def pictures_of(page: Page) -> list[Illustration]:
     """Return the pictures of ``page`` and its sections in order."""
     every = [*page.blocks, *(block for section in page.sections for block in section.blocks)]
-    return [block for block in every if isinstance(block, Illustration)]
+    return [block for block in in_order(every) if isinstance(block, Illustration)]
+
+
+def in_order(blocks: Iterable[Block]) -> Iterator[Single]:
+    """Yield ``blocks`` in the order of reading, those of columns one after the other."""
+    for block in blocks:
+        if isinstance(block, Columns):
+            yield from (*block.left, *block.right)
+        else:
+            yield block
 
 
 def head_of(page: Page) -> tuple[Block, ...]:

@@ -18,7 +18,6 @@ from rich.text import Text
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.page import (
-    Block,
     Facts,
     Findings,
     Heading,
@@ -26,7 +25,9 @@ from traceana.report.page import (
     Illustration,
     Notes,
     Page,
+    Single,
     Table,
+    in_order,
 )
 from traceana.report.text import (
     brief_line,
@@ -85,8 +86,8 @@ PLAIN: Final = Terminal()
 def render(page: Page, terminal: Terminal = PLAIN) -> str:
     """Return ``page`` as text, no wider than ``terminal``."""
     parts: list[Any] = []
-    before: Block | None = None
-    for block in page.blocks:
+    before: Single | None = None
+    for block in in_order(page.blocks):
         lines = _lines(block, terminal.width)
         if lines and before is not None and not _follows(block, before):
             parts.append(Text(""))
@@ -95,14 +96,14 @@ def render(page: Page, terminal: Terminal = PLAIN) -> str:
     return _drawn(parts, terminal)
 
 
-def _follows(block: Block, before: Block) -> bool:
+def _follows(block: Single, before: Single) -> bool:
     """Return whether ``block`` follows ``before`` without an empty line."""
     if isinstance(before, Heading):
         return True
     return isinstance(block, Notes) and isinstance(before, Table | Notes)
 
 
-def _lines(block: Block, width: int) -> list[Any]:
+def _lines(block: Single, width: int) -> list[Any]:
     match block:
         case Heading(text, remark):
             return _heading(text, remark, width)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from traceana.errors import MissingDependencyError, how_to_install
-from traceana.report.page import Block, Facts, Heading, Notes, Page, Table
+from traceana.report.page import Facts, Heading, Notes, Page, Single, Table, in_order
 from traceana.report.text import plain
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def render(page: Page) -> bytes:
         # Equal pages make equal files.
         book.set_properties({"created": datetime(2000, 1, 1, tzinfo=UTC).replace(tzinfo=None)})
         summary = book.add_worksheet("summary")
-        lines = [*_facts(page.blocks)]
+        lines = [*_facts(in_order(page.blocks))]
         for name, table in _tables(page):
             _write(book, _free(book, name), table)
             if table.frame.height > _MOST_ROWS:
@@ -60,16 +60,16 @@ def render(page: Page) -> bytes:
 
 def _tables(page: Page) -> Iterator[tuple[str, Table]]:
     """Yield the tables of ``page`` with names of sheets."""
-    for block in page.blocks:
+    for block in in_order(page.blocks):
         if isinstance(block, Table):
             yield block.columns[0].title if block.columns else page.command, block
     for section in page.sections:
-        for block in section.blocks:
+        for block in in_order(section.blocks):
             if isinstance(block, Table):
                 yield section.name, block
 
 
-def _facts(blocks: tuple[Block, ...]) -> Iterator[tuple[str, str]]:
+def _facts(blocks: Iterable[Single]) -> Iterator[tuple[str, str]]:
     for block in blocks:
         match block:
             case Heading(text, remark):

@@ -29,7 +29,9 @@ from traceana.report.html.elements import grid, terms
 from traceana.report.page import (
     Axis,
     Chart,
+    Columns,
     Data,
+    Facts,
     Finding,
     Findings,
     Heading,
@@ -522,3 +524,22 @@ def test_without_the_extra_the_error_names_it(
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
     with pytest.raises(MissingDependencyError, match=re.escape(how_to_install("html"))):
         html_file.render(report(cnn_steps()).illustrated())
+
+
+def test_the_plan_stands_beside_its_picture_and_facts_stand_once() -> None:
+    file = Path(__file__).parents[3] / "fixtures" / "gpu" / "alexnet_b128.json.gz"
+    page = open_trace(file).report().illustrated()
+    (columns,) = (block for block in page.blocks if isinstance(block, Columns))
+    assert [block.title for block in columns.right if isinstance(block, Chart)] == [
+        "Step time by the plan",
+        "Step time by part",
+    ]
+    plan = next(block for block in columns.left if isinstance(block, Findings))
+    (marks,) = next(block for block in columns.right if isinstance(block, Chart)).marks
+    assert marks.frame["change"].to_list()[1:-1] == [item.title for item in plan.items]
+    ends = marks.frame["step_ns"].to_list()
+    assert marks.frame["from_ns"].to_list()[1:-1] == ends[:-2]
+    facts = [block for block in page.blocks if isinstance(block, Facts)]
+    shown = [(label, value) for block in facts for label, value in (*block.rows, *block.large)]
+    assert sum("24.86 ms" in value for _, value in shown) == 1
+    assert sum("97.9 %" in value for _, value in shown) == 1

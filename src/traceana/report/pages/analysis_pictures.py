@@ -18,6 +18,7 @@ from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
+    from traceana.advise import Advice
     from traceana.analyze.timeline import Window
     from traceana.flops.peaks import Peaks
 
@@ -353,5 +354,60 @@ def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
             Axis("allocated, maximum of the slice", Kind.BYTES),
             (Marks(named, "step", "start_ns", "allocated_bytes", colour="of"),),
             height=240,
+        )
+    ]
+
+
+_PLAN_COLOURS: Final = {"step": "#0072b2", "saved": "#009e73", "gain uncertain": "#9aa0a6"}
+
+
+def plan_bars(advice: Advice) -> list[Chart]:
+    """Return the median step before the plan and what each change of it saves; empty without."""
+    if not advice.plan:
+        return []
+    titles = {finding.rule.id: finding.rule.title for finding in advice.findings}
+    first, last = advice.plan[0], advice.plan[-1]
+    bars: list[tuple[str, int, int, str, int | None, int | None]]
+    bars = [("step", 0, first.from_ns, "step", None, None)]
+    bars += [
+        (
+            titles[stage.rule],
+            stage.from_ns,
+            stage.step_ns,
+            "saved" if stage.certain else "gain uncertain",
+            stage.low_ns,
+            stage.high_ns,
+        )
+        for stage in advice.plan
+    ]
+    bars.append(("after all", 0, last.step_ns, "step", last.low_ns, last.high_ns))
+    columns = ["change", "from_ns", "step_ns", "is", "low_ns", "high_ns"]
+    frame = pl.DataFrame(bars, schema=columns, orient="row", infer_schema_length=None)
+    return [
+        Chart(
+            "Step time by the plan",
+            "; ".join(
+                f"{titles[stage.rule]} {numbers.arrow(stage.from_ns, stage.step_ns)}"
+                for stage in advice.plan
+            ),
+            Axis("", Kind.TEXT),
+            Axis("median step", Kind.TIME),
+            (
+                Marks(
+                    frame,
+                    "bar",
+                    "change",
+                    "from_ns",
+                    y_end="step_ns",
+                    colour="is",
+                    label="change",
+                    shown=(
+                        Column("low_ns", Kind.TIME, title="from"),
+                        Column("high_ns", Kind.TIME, title="to"),
+                    ),
+                ),
+            ),
+            height=220,
+            colours=_PLAN_COLOURS,
         )
     ]

@@ -199,8 +199,6 @@ def _large(whole: Overview) -> Iterator[tuple[str, str]]:
     if (step_time := whole.step_time) is not None:
         time = step_time.mean_ns if only_sums(whole.trace) else step_time.median_ns
         yield "step time", numbers.duration(time)
-    if (recorded := whole.recorded_ns) is not None:
-        yield "recorded, with the profiler", numbers.duration(recorded)
     if whole.unrecorded is None and whole.utilization is not None:
         yield f"{whole.processor} utilization", numbers.share(whole.utilization)
     limit = whole.advice.bottleneck

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.devices import step_parts
 from traceana.analyze.timeline import Window, timeline
-from traceana.report.page import Block, Heading, Page, Section, Table
+from traceana.report.page import (
+    Block,
+    Columns,
+    Facts,
+    Notes,
+    Page,
+    Section,
+    Single,
+    Table,
+    in_order,
+)
 from traceana.report.pages.advise import advised
-from traceana.report.pages.analysis_pictures import step_bars, step_timeline
+from traceana.report.pages.analysis_pictures import plan_bars, step_bars, step_timeline
 from traceana.report.pages.bars import bars
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
@@ -77,7 +87,9 @@ def with_sections(
             section("transfers", "Transfers", transfers(trace)),
             section("trace", "Trace and integrity", info(trace), command="info"),
         )
-        return replace(page, blocks=_ordered(page.blocks, classes), sections=of_summary)
+        title, head, *rest = page.blocks
+        blocks = _ordered(title, head, rest, (), classes)
+        return replace(page, blocks=blocks, sections=of_summary)
     ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     recorded = whole.unrecorded is None
@@ -88,10 +100,10 @@ def with_sections(
     # The timeline has found the paths.
     paths = [section("critical", "Critical path", critical(trace))] if recorded else []
     sections = (Section("timeline", "Timeline", tuple(windows)), *gaps, *paths, *tables)
-    title, head, *rest = (_plain(block, classes) for block in _ordered(page.blocks, classes))
+    title, head, *rest = (_plain(block, classes) for block in page.blocks)
     return replace(
         page,
-        blocks=(title, head, *steps, *rest),
+        blocks=_ordered(title, head, rest, [*plan_bars(whole.advice), *steps], classes),
         sections=tuple(part for part in sections if part.blocks),
         summary="Step time",
     )
@@ -129,14 +141,41 @@ def _plain(block: Block, classes: Sequence[Block]) -> Block:
     return block
 
 
-def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:
-    """Return ``blocks`` with the recommendations and ``pictures`` above the tables."""
-    first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), len(blocks))
-    title = next((at for at, block in enumerate(blocks) if at and isinstance(block, Heading)), None)
-    if title is None:
-        return (*blocks[:first], *pictures, *blocks[first:])
-    first, findings = min(first, title), title + 1
-    return (
-        *(*blocks[:first], *blocks[title : findings + 1], *pictures),
-        *(*blocks[first:title], *blocks[findings + 1 :]),
-    )
+_IN_LARGE: Final = ("GPU utilization", "CPU utilization")
+"""Facts that stand in large letters above the others."""
+
+
+def _ordered(
+    title: Block,
+    head: Block,
+    rest: Sequence[Block],
+    pictures: Sequence[Single],
+    classes: Sequence[Block],
+) -> tuple[Block, ...]:
+    """Return the blocks of the summary in the order of a page.
+
+    The figures and the bottleneck come first, then the recommendations with ``pictures`` beside
+    them, the other facts, and the tables below the chart of the ``classes``.
+    """
+    facts: tuple[Block, ...] = ()
+    if isinstance(head, Facts):
+        leading = tuple(row for row in head.rows if row[0] == head.lead)
+        large = [f"{value} median" for _, value in head.large]
+        others = (
+            [
+                (label, min((value.removeprefix(text).strip() for text in large), key=len))
+                for label, value in head.rows
+                if label not in (head.lead, *_IN_LARGE)
+            ]
+            if large
+            else [row for row in head.rows if row not in leading]
+        )
+        head, facts = replace(head, rows=leading), (Facts(tuple(others)),)
+    is_table = [isinstance(block, Table) for block in rest]
+    tables = len(rest) - is_table[::-1].index(True) if True in is_table else 0
+    notes = [block for block in rest[tables:] if isinstance(block, Notes)]
+    advice = tuple(block for block in in_order(rest[tables:]) if not isinstance(block, Notes))
+    beside: tuple[Block, ...] = (*advice, *pictures)
+    if advice and pictures:
+        beside = (Columns(advice, tuple(pictures)),)
+    return (title, head, *beside, *facts, *classes, *rest[:tables], *notes)
