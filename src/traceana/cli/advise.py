@@ -33,6 +33,10 @@ One = Annotated[
         autocompletion=options.rules,
     ),
 ]
+Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Also how each saving is estimated, and its limits."),
+]
 FailOn = Annotated[
     list[str] | None,
     typer.Option(
@@ -70,6 +74,7 @@ def advise(
     files: Files = None,
     list_: Listed = False,
     rule: One = None,
+    explain: Explain = False,
     fail_on: FailOn = None,
     most: Most = None,
     on_inconclusive: OnInconclusive = "pass",
@@ -107,7 +112,7 @@ def advise(
         batches = batches_beside(trace.meta.opened)
     figures = Figures(trace, batches)
     advice = advised(figures)
-    output.write(page(trace, advice, rule=rule))
+    output.write(page(trace, advice, rule=rule, explain=explain))
     codes: set[ExitCode] = set()
     label = gate_label(trace)
     for gate in gates.broken(figures, advice, rules, limits):

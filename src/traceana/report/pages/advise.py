@@ -77,18 +77,25 @@ _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
 
 
 def advise(
-    trace: Trace, *, rule: str | None = None, batches: BatchSeries | None = None
+    trace: Trace,
+    *,
+    rule: str | None = None,
+    explain: bool = False,
+    batches: BatchSeries | None = None,
 ) -> CommandResult:
-    """Return the recommendations, largest estimated saving first.
+    """Return the recommendations: the plan, then the largest estimated saving first.
 
-    With ``rule``, return that recommendation with its evidence. ``batches`` are the step times of
+    With ``rule``, return that recommendation with its evidence. With ``explain`` the page has how
+    each saving is estimated, and its limits. ``batches`` are the step times of
     runs that differ in the batch size only, by default from the sweep of the recorded run.
     """
     advice = analysis(trace, batches=batches or batches_beside(trace.meta.opened))
-    return advised(trace, advice, rule=rule)
+    return advised(trace, advice, rule=rule, explain=explain)
 
 
-def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> CommandResult:
+def advised(
+    trace: Trace, advice: Advice, *, rule: str | None = None, explain: bool = False
+) -> CommandResult:
     """Return the findings of ``advice`` on ``trace``, or the finding of ``rule`` with evidence."""
 
     if rule is not None:
@@ -103,13 +110,14 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
             )
         advice = replace(advice, findings=selected, notes=notes)
     frame = finding_rows(advice.findings, trace).frame
-    make = partial(_page, trace, advice, rule is not None)
+    explain = explain or rule is not None
+    make = partial(_page, trace, advice, rule is not None, explain)
     folded = "" if rule else "Evidence"
 
     def complete(page: Page, limit: int | None) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
         evident = findings_of(
-            advice.findings, advice.plan, evidence=True, folded=folded, rows=limit
+            advice.findings, advice.plan, evidence=True, explain=explain, folded=folded, rows=limit
         )
         by_title = {finding.title: finding for finding in evident}
         items = tuple(by_title[item.title] for item in listed.items)
@@ -136,14 +144,16 @@ def rules_listed() -> CommandResult:
     return table_result("advise", Result(frame, columns=columns))
 
 
-def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
+def _page(trace: Trace, advice: Advice, whole: bool, explain: bool, shown: Arranged) -> Page:
     by_rule = {finding.rule.id: finding for finding in advice.findings}
     findings = [by_rule[rule] for rule in shown.frame["rule"]]
     notes = shown.notes
+    if findings and not explain:
+        notes = (*notes, "how savings are estimated, and their limits: --explain")
     if shown.hidden:
         notes = (f"{numbers.counted(shown.hidden, 'more finding')} (--limit 0: all)", *notes)
     blocks: tuple[Block, ...] = (
-        Findings(findings_of(findings, advice.plan, evidence=whole)),
+        Findings(findings_of(findings, advice.plan, evidence=whole, explain=explain)),
         *notes_of(notes),
     )
     rows = finding_rows(findings, trace)
@@ -191,12 +201,14 @@ def findings_of(
     plan: Sequence[Stage] = (),
     *,
     evidence: bool = False,
+    explain: bool = False,
     folded: str = "",
     rows: int | None = EVIDENCE_ROWS,
 ) -> tuple[Finding, ...]:
     """Return ``findings`` as blocks; their evidence has at most ``rows`` rows.
 
-    The effect of one in the ``plan`` is the step that is reached with those before.
+    The effect of one in the ``plan`` is the step that is reached with those before. ``explain``
+    adds how the saving is estimated, and its limits.
     """
     reached = {stage.rule: _reached(stage) for stage in plan}
     return tuple(
@@ -205,10 +217,10 @@ def findings_of(
             reached.get(finding.rule.id) or saving(finding),
             sentence(finding),
             (
-                ("rule", finding.rule.id),
-                *_saving_lines(finding),
-                ("caveat", finding.rule.caveat),
                 *_how_to(finding.rule),
+                *_saving_lines(finding, alone=finding.rule.id in reached, explain=explain),
+                *([("caveat", finding.rule.caveat)] if explain else []),
+                ("rule", finding.rule.id),
             ),
             _evidence(finding, folded, rows) if evidence else None,
             SECTIONS[finding.rule.id],
@@ -307,21 +319,23 @@ _MUCH_MORE: Final = 1.5
 """A simulated saving of so many times the rule's estimate is explained."""
 
 
-def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
-    """Return how the saving was obtained: the estimate, and the simulation if there is one."""
+def _saving_lines(finding: Found, *, alone: bool, explain: bool) -> tuple[tuple[str, str], ...]:
+    """Return how the saving was obtained: the simulation if there is one, with ``explain`` the
+    estimate. That of a change of the plan is of the change ``alone``."""
     simulation, estimate = finding.simulation, finding.rule.estimate
     if simulation is None:
-        return (("estimate", estimate),)
+        return (("estimate", estimate),) if explain else ()
     interval = numbers.interval(simulation.low_ns, simulation.high_ns)
     level = numbers.level(PREDICTION_LEVEL)
     command = f"traceana whatif --scenario {quote(simulation.scenario)}"
     more = ", more than the estimate because other waits become shorter too"
     why = more if finding.saving_ns > _MUCH_MORE * finding.estimate_ns else ""
-    return (
-        ("saving", f"{numbers.duration(finding.saving_ns)} ({level} interval {interval}) by "
-         f"simulation{why}: {command}"),
-        ("estimate", f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"),
-    )  # fmt: skip
+    text = f"{numbers.duration(finding.saving_ns)} ({level} interval {interval}) by simulation"
+    by_replay = ("alone" if alone else "saving", f"{text}{why}: {command}")
+    if not explain:
+        return (by_replay,)
+    estimated = f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"
+    return by_replay, ("estimate", estimated)
 
 
 def broken_gate(gate: Broken) -> str:

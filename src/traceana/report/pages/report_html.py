@@ -128,7 +128,10 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
         *([section("collectives", "Collectives", collectives)] if collectives.frame.height else []),
         section("memory", "Memory", memory(trace)),
         section(
-            "recommendations", "Recommendations", advised(trace, whole.advice), command="advise"
+            "recommendations",
+            "Recommendations",
+            advised(trace, whole.advice, explain=True),
+            command="advise",
         ),
         section("trace", "Trace and integrity", info(trace), command="info"),
     )
