@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec.structs import replace
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
+
+_MUCH_MORE: Final = 1.5
+"""A simulated saving of so many times the rule's estimate is explained."""
 
 
 @per_trace
@@ -76,14 +79,17 @@ def advised(figures: Figures) -> Advice:
         # A replay costs time and imports, and is for what can be replayed.
         simulator = None if one.scenario is None else figures.simulator
         by = None if simulator is None else simulator.saving(str(one.scenario))
-        if by is not None:
+        if simulator is not None and by is not None:
             enough = by.share >= LEAST_SAVING
+            scenario = str(one.scenario)
+            more = by.time_ns > _MUCH_MORE * estimate
+            reason = simulator.excess_reason(scenario) if more else None
             finding = replace(
                 finding,
                 saving_ns=by.time_ns,
                 saving_share=by.share,
                 saving_of="step",
-                simulation=Simulation(str(one.scenario), by.low_ns, by.high_ns),
+                simulation=Simulation(scenario, by.low_ns, by.high_ns, reason),
             )
         (found if enough else small).append(finding)
     found.sort(key=_order)

@@ -107,11 +107,16 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``)."""
+    """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``).
+
+    ``excess_reason`` is why it is far above the rule's estimate, None where it is not, or where no
+    reason is known.
+    """
 
     scenario: str
     low_ns: int
     high_ns: int
+    excess_reason: str | None = None
 
 
 class Finding(msgspec.Struct, frozen=True):

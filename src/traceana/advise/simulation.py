@@ -38,3 +38,18 @@ class Simulator:
         with suppress(NoSuchSelectionError):
             return saving(self.model, BoundScenario.of(self.model, scenario), self.base)
         return None
+
+    def excess_reason(self, scenario: str) -> str | None:
+        """Return why a step saves more than the time of what ``scenario`` selects.
+
+        None where no reason is known.
+        """
+        from traceana.whatif.whatif import BoundScenario
+
+        bound = BoundScenario.of(self.model, scenario).scenario
+        # An implied change is kept only where the trace has work that it is about.
+        if any(change.implied for change in bound.changes):
+            return "; ".join(text.partition(": ")[2] for text in bound.assumes)
+        if all(change.what != "work" for change in bound.changes):
+            return "other waits become shorter too"
+        return None

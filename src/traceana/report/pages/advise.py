@@ -258,10 +258,6 @@ def _simulation(finding: Found) -> tuple[int | None, int | None, str | None]:
     return simulation.low_ns, simulation.high_ns, simulation.scenario
 
 
-_MUCH_MORE: Final = 1.5
-"""A simulated saving of so many times the rule's estimate is explained."""
-
-
 def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
     """Return how the saving was obtained: the estimate, and the simulation if there is one."""
     simulation, estimate = finding.simulation, finding.rule.estimate
@@ -270,8 +266,8 @@ def _saving_lines(finding: Found) -> tuple[tuple[str, str], ...]:
     interval = numbers.interval(simulation.low_ns, simulation.high_ns)
     level = numbers.level(PREDICTION_LEVEL)
     command = f"traceana whatif --scenario {quote(simulation.scenario)}"
-    more = ", more than the estimate because other waits become shorter too"
-    why = more if finding.saving_ns > _MUCH_MORE * finding.estimate_ns else ""
+    reason = simulation.excess_reason
+    why = "" if reason is None else f", more than the estimate ({reason})"
     return (
         ("saving", f"{numbers.duration(finding.saving_ns)} ({level} interval {interval}) by "
          f"simulation{why}: {command}"),
