@@ -43,9 +43,9 @@ ordered by their saving, those with an upper bound last.
   capture, the warm-up included.
 - *estimate* (≈) is the saving under the assumptions listed with the rule. *upper bound* (≤) is
   GPU idle time during operators and launches where the profiler's cost is not known: they are
-  faster without it, so an unprofiled run has at most that. It is no prediction, and these findings
-  follow the others. *measurement validity* and *no saving* save nothing. The estimate of a
-  simulated saving is printed beside it.
+  faster without it, so an unprofiled run has at most that; or work that a fused kernel does in
+  part. It is no prediction, and these findings follow the others. *measurement validity* and
+  *no saving* save nothing. The estimate of a simulated saving is printed beside it.
 - Advice is for the GPU and the framework of the trace: without TF32 it is FP16, and PyTorch's
   change is the only one where the framework or its kernels are PyTorch's.
 - **Savings overlap, do not add them**: a pageable copy is often a synchronous one too, and two

@@ -117,6 +117,39 @@ def attention(batched: bool, softmax: str = "softmax") -> Build:
     return kernels(("scores", gemm), (softmax, {"category": "softmax"}))
 
 
+def chain(
+    *kernels: str,
+    shapes: tuple[str, ...] = ("[[512,512]]",),
+    between: str | None = None,
+    **more: Any,
+) -> Build:
+    """Return elementwise kernels of 300 µs in a row, ``between`` them another kernel."""
+
+    def put(run: Run) -> None:
+        run.name("triton_poi_fused_add_0", category="elementwise")
+        run.name("sgemm", category="gemm", precision="fp16", tensor_core=True)
+        for number, name in enumerate(kernels):
+            op = run.op(f"aten::{name}", shapes[number % len(shapes)], '["float"]')
+            if not name.startswith("triton"):
+                run.name(name, category="elementwise", function=name)
+            run.put(name, 300_000, op=op, **more)
+            if between:
+                run.put(between, 50_000)
+
+    return filled(put)
+
+
+def cast(result: str, source: str) -> Build:
+    """Return a copy of 300 µs to one type from another."""
+
+    def put(run: Run) -> None:
+        run.name("cast", category="elementwise", function="copy")
+        shapes, types = "[[512,512],[512,512],[]]", f'["{result}", "{source}", "Scalar"]'
+        run.put("cast", 300_000, op=run.op("aten::copy_", shapes, types))
+
+    return filled(put)
+
+
 def loss_beside_attention(run: Run) -> None:
     """Put in a log-softmax, whose kernel has the same name as a softmax's, beside a product."""
     run.name("scores", category="gemm", precision="fp16", batched=True, tensor_core=True)
@@ -301,6 +334,21 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
             attention(True, "softmax_warp_forward<float, float, float, (int)6, (bool)1, (bool)0>"),
             filled(loss_beside_attention),
         ),
+    ),
+    "unfused_elementwise": (
+        chain("mul", "add", "copy"),
+        (
+            chain("mul"),
+            chain("mul", "add", "copy", between="sgemm"),
+            chain("mul", "add", shapes=("[[512,512]]", "[[512]]")),
+            chain("mul", "add", direction="optimizer"),
+            chain("fill", "add"),
+            chain("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ),
+    ),
+    "casts": (
+        cast("c10::BFloat16", "float"),
+        (cast("float", "float"), cast("c10::BFloat16", "c10::BFloat16"), cast("int", "float")),
     ),
     "batchable_gemms": (products_in_a_row(False), (products_in_a_row(True),)),
     "tensor_cores_unused": (

@@ -227,6 +227,27 @@ class Figures:
         return products(self._part).frame
 
     @cached_property
+    def elementwise_chains(self) -> pl.DataFrame:
+        """Elementwise kernels in a row."""
+        from traceana.analyze.elementwise_chains import elementwise_chains
+
+        return elementwise_chains(self._part).frame
+
+    @cached_property
+    def math_attention(self) -> pl.DataFrame:
+        """Work of the math backend of attention."""
+        from traceana.analyze.math_attention import math_attention
+
+        return math_attention(self._part).frame
+
+    @cached_property
+    def casts(self) -> pl.DataFrame:
+        """Casts between FP32 and 16 bits."""
+        from traceana.analyze.casts import casts
+
+        return casts(self._part).frame
+
+    @cached_property
     def occupancy(self) -> pl.DataFrame:
         """Occupancy of the kernels."""
         return occupancy(self._part).frame

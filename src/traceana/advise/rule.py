@@ -16,7 +16,8 @@ Value: TypeAlias = int | float | str | None
 
 Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
 """The saving is an estimate, or an upper bound: idle time during operators and launches, which are
-faster without the profiler, where its cost is not known. A finding without saving affects
+faster without the profiler, where its cost is not known, or work that a fused kernel does in part.
+A finding without saving affects
 measurement validity, or shows work that is already at its peak."""
 
 _FRAMEWORKS: Final = {"PyTorch": "pytorch", "TensorFlow": "tensorflow", "JAX": "jax"}

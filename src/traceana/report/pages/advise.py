@@ -55,6 +55,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("unfused_attention", "first_data_gradient", "layout_changes"), "layers"),
     **dict.fromkeys(("fast_convolution", "costly_transforms"), "layers"),
     **dict.fromkeys(("batchable_gemms", "algorithm_search", "zeroing"), "kernels"),
+    **dict.fromkeys(("unfused_elementwise", "casts"), "kernels"),
     "first_step_counted": "summary",
 }
 """The section of the report in HTML with the evidence of each rule."""
@@ -64,6 +65,7 @@ _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _SINGULAR: Final = {
     **{"copies": "copy", "gaps": "gap", "kernels": "kernel", "launches": "launch"},
+    **{"chains": "chain"},
     **{"convolutions": "convolution", "FP32 convolutions": "FP32 convolution", "calls": "call"},
 }
 _ONE: Final = re.compile(rf"(?<![\d.,])1 ({'|'.join(_SINGULAR)})\b")
