@@ -421,7 +421,13 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
     "profiler_overhead": (gap(lambda run: run.overhead(102_000, 150_000)), (gap(None),)),
     "first_step_counted": (
         walls(3 * WALL, WALL, WALL, WALL),
-        (walls(WALL, WALL, WALL, WALL), walls(WALL)),
+        (
+            walls(WALL, WALL, WALL, WALL),
+            walls(WALL),
+            # Steps after the first are as slow as it.
+            walls(9 * WALL, WALL, 10 * WALL),
+            walls(10 * WALL, WALL, 9 * WALL),
+        ),
     ),
     "zeroing": (
         kernels(("fill", {"category": "elementwise", "function": "fill"})),

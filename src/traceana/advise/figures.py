@@ -305,6 +305,14 @@ class Figures:
         return int(frame.filter(pl.col("cause").cast(pl.String).is_in(causes))["time_ns"].sum())
 
     @cached_property
+    def profiler_steps(self) -> int | None:
+        """Number of measured steps with idle time during profiler overhead; None without steps."""
+        if not self.stepped:
+            return None
+        rows = self.idle("step").filter(pl.col("cause").cast(pl.String) == "profiler")
+        return rows.filter(pl.col("time_ns") > 0)["step"].n_unique()
+
+    @cached_property
     def devices(self) -> pl.DataFrame:
         """Launches and overlap by device: :func:`traceana.analyze.devices.devices`."""
         return devices(self._part, found=self._idle_time).frame
