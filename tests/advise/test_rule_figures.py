@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tests.advise.building import Run, run_of
+from traceana.advise import advise
 from traceana.advise.convolution_algorithms import fast_convolution
 from traceana.advise.device_utilization import zeroing
 from traceana.advise.figures import Figures
 from traceana.advise.fusion import unfused_attention
 from traceana.advise.rule import Found
+from traceana.report.pages.advise import sentence
 
 
 def faster(**convolution: Any) -> Found | None:
@@ -81,3 +83,23 @@ def test_the_math_backend_of_attention_is_all_its_work() -> None:
     assert found is not None
     assert (found.saving_ns, found.kind) == (4 * 800_000, "upper bound")
     assert found.figures["calls"] == 6
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_bias_and_activation_are_of_the_forward_pass_where_that_is_known(*, forward: bool) -> None:
+    """Beside kernels of a replayed graph, whose pass is not known, or only these."""
+
+    def put(run: Run) -> None:
+        run.name("gemm", category="gemm")
+        run.name("relu", category="activation", function="relu")
+        run.put("gemm", 200_000)
+        run.put("relu", 500_000)
+        run.put("relu", 100_000, direction="backward")
+        if forward:
+            run.put("relu", 200_000, direction="forward")
+
+    (finding,) = (
+        one for one in advise(run_of(put)).findings if one.rule.id == "unfused_bias_activation"
+    )
+    assert finding.saving_ns == (200_000 if forward else 500_000)
+    assert ("of the forward pass" in sentence(finding)) is forward

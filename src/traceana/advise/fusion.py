@@ -18,8 +18,10 @@ _MATH_BACKEND: Final = "math backend"
 @rule(
     title="unfused bias and activation",
     kind="estimate",
-    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of GPU time",
-    estimate="all the time of these kernels in the forward pass. Fused into the epilogue of the "
+    sentence="bias and activation kernels take {time_ns}[ of the {direction} pass], {share} of GPU "
+    "time",
+    estimate="all the time of these kernels in the forward pass; of unknown passes where none is "
+    "known to be of the forward pass. Fused into the epilogue of the "
     "convolution or GEMM (cuDNN's ConvBiasAct, cuBLASLt) they cause no memory traffic.",
     caveat="An activation after a normalization or an addition is fused with that by a compiler; "
     "one pass over the tensor remains.",
@@ -38,8 +40,10 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
     if figures.on_cpu or not figures.has_products:
         return None
     both = (pl.col("bias_ns") + pl.col("activation_ns")).alias("saving_ns")
+    rows = figures.passes.filter(both > 0)
+    of_forward = rows.filter(pl.col("direction") == "forward")
     rows = (
-        figures.passes.filter((pl.col("direction") == "forward").fill_null(value=True) & (both > 0))
+        (rows.filter(pl.col("direction").is_null()) if of_forward.is_empty() else of_forward)
         .select(
             *("layer", "type", "calls", "time_ns", "bias_ns", "activation_ns"), both, "direction"
         )
@@ -52,6 +56,7 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
         total,
         {
             "time_ns": figures.each(total),
+            "direction": None if of_forward.is_empty() else "forward",
             "share": total / figures.work_ns,
         },
         rows.drop("direction"),

@@ -309,9 +309,9 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     backward = work.filter(pl.col("pass").is_in(_BACKWARD))
     if lost := int(backward.filter(role="unattributed")["time_ns"].sum()):
         share = 100 * lost / int(backward["time_ns"].sum())
-        advice = "sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
+        advice = _LINKING.get(trace.meta.framework or "", _SEQUENCE_NUMBERS)
         note = f"backward kernels not linked to layers: {share:.1f} % of their time"
-        notes = (f"{note} (record {advice})", *notes)
+        notes = (f"{note} ({advice})", *notes)
     if not (frame["role"] == "layer").any():
         return (_why_no_layers(trace), *notes)
     whole = max(int(frame["time_ns"].sum()), 1)
@@ -333,6 +333,14 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     return notes
 
 
+_SEQUENCE_NUMBERS: Final = (
+    "record sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
+)
+_LINKING: Final = {
+    "JAX": "name the layers: jax.named_scope, or Flax Linen",
+    "TensorFlow": "name the layers: tf.name_scope inside a tf.function",
+}
+"""How the backward kernels of a framework are linked to layers; else by sequence numbers."""
 _NAMING: Final = (
     "inside jax.jit, jax.named_scope and Flax Linen add name scopes, NNX does not; XLA drops some "
     "of them"
