@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.charges import charges, on_flops
 from traceana.analyze.coverage import counted, incomplete
+from traceana.analyze.kernels import far_calls_of_layers
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.analyze.measured import COLUMNS as MEASURED
@@ -207,6 +208,7 @@ def layers(
     frame = conformed(frame, columns)
     measured = ["measured_flops", "dram_bytes"] if trace.tables.counters.height else []
     totals = sums(frame, "calls", *times, "time_ns", *measured, *(("flops",) if costs else ()))
+    notes = (*(far_calls_of_layers(trace) if costs else ()), *notes)
     return Result(frame, totals, (*_notes(trace, frame, work), *notes), columns)
 
 
