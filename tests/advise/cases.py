@@ -344,6 +344,8 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
             chain("mul", "add", direction="optimizer"),
             chain("fill", "add"),
             chain("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+            # Without shapes these may be of a loop over other tensors.
+            kernels(*[("axpy", {"category": "elementwise"})] * 4, grid_x=500),
         ),
     ),
     "casts": (

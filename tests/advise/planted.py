@@ -479,13 +479,7 @@ SYNC: Final = Cause(
 )
 MALLOC: Final = Cause("allocation", at("middle", allocates))
 CODE: Final = Cause("code_loading", at("begin", loads_code))
-# A compiler would also fuse the kernels, which are elementwise.
-LAUNCHES: Final = Cause(
-    "launch_bound",
-    at("begin", tiny_kernels),
-    frozenset({"unfused_elementwise"}),
-    mended=at("begin", in_a_graph),
-)
+LAUNCHES: Final = Cause("launch_bound", at("begin", tiny_kernels), mended=at("begin", in_a_graph))
 REDUCE: Final = Cause("exposed_communication", at("end", all_reduces))
 GATHER: Final = Cause("exposed_communication", at("begin", gathers))
 STRAGGLER: Final = Cause("exposed_communication", at("end", straggles), mended=at("end", in_step))

@@ -43,11 +43,11 @@ def elementwise_chains(trace: Trace) -> Result:
     """Return one row per sequence of operators whose elementwise kernels follow each other.
 
     A chain is two kernels or more of one step, one after the other on one stream, on tensors of
-    one number of elements (where shapes are not recorded, with one number of blocks). One of them
-    at least is neither a bias nor an activation, which the library before them can compute.
-    Kernels that a compiler generated and those of the optimizer are in none. The fused kernel
-    reads and writes what the longest one does, or more. The columns are :data:`COLUMNS`.
-    Largest saving first.
+    one number of elements. Where shapes are not recorded they have one number of blocks, and two
+    names or more: a loop over other tensors has one. A chain of biases and activations alone does
+    not count, since the product before it can compute them; kernels that a compiler generated and
+    those of the optimizer are in none. The fused kernel reads and writes what the longest kernel
+    does, or more. The columns are :data:`COLUMNS`. Largest saving first.
     """
     chains = (
         _in_order(trace)
@@ -58,8 +58,10 @@ def elementwise_chains(trace: Trace) -> Result:
             pl.col("duration").sum().alias("time_ns"),
             (pl.col("duration").sum() - pl.col("duration").max()).alias("saving_ns"),
             (~pl.col("category").is_in(["bias", "activation"])).any().alias("counts"),
+            (pl.col("size").min() > 0).alias("sized"),
+            pl.col("name_id").n_unique().alias("names"),
         )
-        .filter("counts", pl.col("calls") > 1)
+        .filter("counts", pl.col("calls") > 1, pl.col("sized") | (pl.col("names") > 1))
     )
     frame = aggregated(chains, ["operator"], COLUMNS).sort(
         ["saving_ns", "operator"], descending=[True, False]
