@@ -27,8 +27,8 @@ to four, each replayed with those before. `24.86 → 17.07 ms` is the median ste
 and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host
-keeps up. An estimate of what cannot be replayed comes before the plan where it is larger than the
-plan's first change, else after it; upper bounds come last.
+keeps up. What cannot be replayed comes before the plan where its estimate or upper bound is larger than
+the plan's first change, else after it, upper bounds last.
 
 ## Savings
 
@@ -50,11 +50,10 @@ plan's first change, else after it; upper bounds come last.
   capture, the warm-up included.
 - *estimate* (≈) is the saving under the assumptions listed with the rule. *upper bound* (≤) is
   GPU idle time during operators and launches where the profiler's cost is not known: they are
-  faster without it, so an unprofiled run has at most that. It is no prediction, and these findings
-  follow the others. *time per example*
-  (small batch) is of a larger batch, whose step is longer. *measurement validity* and *no saving*
-  save nothing. The estimate of a
-  simulated saving is printed beside it.
+  faster without it, so an unprofiled run has at most that; or work that a fused kernel does in
+  part. It is no prediction, and these findings follow the others. *time per example* (small batch)
+  is of a larger batch, whose step is longer. *measurement validity* and *no saving* save nothing.
+  The estimate of a simulated saving is printed beside it.
 - Advice is for the GPU and the framework of the trace: without TF32 it is FP16, and PyTorch's
   change is the only one where the framework or its kernels are PyTorch's.
 - **Savings overlap, do not add them**, the plan does: a pageable copy is often a synchronous one

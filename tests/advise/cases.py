@@ -117,6 +117,39 @@ def attention(batched: bool, softmax: str = "softmax") -> Build:
     return kernels(("scores", gemm), (softmax, {"category": "softmax"}))
 
 
+def chain(
+    *kernels: str,
+    shapes: tuple[str, ...] = ("[[512,512]]",),
+    between: str | None = None,
+    **more: Any,
+) -> Build:
+    """Return elementwise kernels of 300 µs in a row, ``between`` them another kernel."""
+
+    def put(run: Run) -> None:
+        run.name("triton_poi_fused_add_0", category="elementwise")
+        run.name("sgemm", category="gemm", precision="fp16", tensor_core=True)
+        for number, name in enumerate(kernels):
+            op = run.op(f"aten::{name}", shapes[number % len(shapes)], '["float"]')
+            if not name.startswith("triton"):
+                run.name(name, category="elementwise", function=name)
+            run.put(name, 300_000, op=op, **more)
+            if between:
+                run.put(between, 50_000)
+
+    return filled(put)
+
+
+def cast(result: str, source: str) -> Build:
+    """Return a copy of 300 µs to one type from another."""
+
+    def put(run: Run) -> None:
+        run.name("cast", category="elementwise", function="copy")
+        shapes, types = "[[512,512],[512,512],[]]", f'["{result}", "{source}", "Scalar"]'
+        run.put("cast", 300_000, op=run.op("aten::copy_", shapes, types))
+
+    return filled(put)
+
+
 def loss_beside_attention(run: Run) -> None:
     """Put in a log-softmax, whose kernel has the same name as a softmax's, beside a product."""
     run.name("scores", category="gemm", precision="fp16", batched=True, tensor_core=True)
@@ -262,7 +295,14 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
             searched_before,
         ),
     ),
-    "layout_changes": (conv("implicit_gemm", layout=300_000), (filled(layout_alone),)),
+    "layout_changes": (
+        conv("implicit_gemm", layout=300_000, tensor_core=True),
+        (
+            filled(layout_alone),
+            # In FP32 without tensor cores a convolution is slower in NHWC.
+            conv("implicit_gemm", layout=300_000),
+        ),
+    ),
     "first_data_gradient": (
         gradients(1, 1),
         (
@@ -294,6 +334,23 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
             attention(True, "softmax_warp_forward<float, float, float, (int)6, (bool)1, (bool)0>"),
             filled(loss_beside_attention),
         ),
+    ),
+    "unfused_elementwise": (
+        chain("mul", "add", "copy"),
+        (
+            chain("mul"),
+            chain("mul", "add", "copy", between="sgemm"),
+            chain("mul", "add", shapes=("[[512,512]]", "[[512]]")),
+            chain("mul", "add", direction="optimizer"),
+            chain("fill", "add"),
+            chain("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+            # Without shapes these may be of a loop over other tensors.
+            kernels(*[("axpy", {"category": "elementwise"})] * 4, grid_x=500),
+        ),
+    ),
+    "casts": (
+        cast("c10::BFloat16", "float"),
+        (cast("float", "float"), cast("c10::BFloat16", "c10::BFloat16"), cast("int", "float")),
     ),
     "batchable_gemms": (products_in_a_row(False), (products_in_a_row(True),)),
     "tensor_cores_unused": (
@@ -366,7 +423,13 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
     "profiler_overhead": (gap(lambda run: run.overhead(102_000, 150_000)), (gap(None),)),
     "first_step_counted": (
         walls(3 * WALL, WALL, WALL, WALL),
-        (walls(WALL, WALL, WALL, WALL), walls(WALL)),
+        (
+            walls(WALL, WALL, WALL, WALL),
+            walls(WALL),
+            # Steps after the first are as slow as it.
+            walls(9 * WALL, WALL, 10 * WALL),
+            walls(10 * WALL, WALL, 9 * WALL),
+        ),
     ),
     "zeroing": (
         kernels(("fill", {"category": "elementwise", "function": "fill"})),

@@ -363,8 +363,10 @@ def slow_gradient(run: Run, time: int) -> None:
         "at::detail::Array<char*, 3> >()"
     )
     size = run.device.size
-    shape = (64, round(time / 4 * 1e-9 * 0.15 * run.device.bandwidth / (3 * size * 64)))
-    for _ in range(4):
+    columns = round(time / 4 * 1e-9 * 0.15 * run.device.bandwidth / (3 * size * 64))
+    for number in range(4):
+        # Of different sizes, so that they do not look like a chain.
+        shape = (64, columns + number)
         with run.node("ReluBackward0"):
             run.run(
                 Operator("aten::threshold_backward", [Kernel(name, time // 4)], [shape, shape, ()])
@@ -383,9 +385,46 @@ def additions(run: Run, time: int) -> None:
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >()"
     )
     size = run.device.size
-    shape = (64, round(time / 4 * 1e-9 * 0.88 * run.device.bandwidth / (3 * size * 64)))
-    for _ in range(4):
+    columns = round(time / 4 * 1e-9 * 0.88 * run.device.bandwidth / (3 * size * 64))
+    for number in range(4):
+        # Of different sizes, so that they do not look like a chain.
+        shape = (64, columns + number)
         run.run(Operator("aten::add", [Kernel(name, time // 4)], [shape, shape, ()]))
+
+
+def chained(run: Run, time: int) -> None:
+    """Compute five elementwise functions of one tensor, each by a kernel of its own."""
+    name = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >()"
+    )
+    size = run.device.size
+    shape = (64, round(time / 4 * 1e-9 * 0.6 * run.device.bandwidth / (2 * size * 64)))
+    functors = (
+        "CUDAFunctor_add",
+        "BinaryFunctor",
+        "AUnaryFunctor",
+        "BUnaryFunctor",
+        "CUDAFunctor_add",
+    )
+    for functor, operator in zip(functors, ("add", "mul", "mul", "mul", "add"), strict=True):
+        kernel = Kernel(name.format(functor), time // 4)
+        run.run(Operator(f"aten::{operator}", [kernel], [shape, ()]))
+
+
+def fused_chain(run: Run, time: int) -> None:
+    """Compute the same by one kernel."""
+    run.run(Operator("aten::add", [Kernel("triton_poi_fused_add_mul_0", time // 4)]))
+
+
+def autocasts(run: Run, time: int) -> None:
+    """Cast the weights to 16 bits."""
+    name = (
+        "void at::native::unrolled_elementwise_kernel<at::native::bfloat16_copy_kernel_cuda("
+        "at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul>, 4>()"
+    )
+    for blocks in range(1_000, 9_000, 1_000):
+        with run.inside("aten::_to_copy"):
+            run.run(Operator("aten::copy_", [Kernel(name, time // 8, blocks)]))
 
 
 def profiles(run: Run, time: int) -> None:
@@ -493,6 +532,10 @@ GEMM_CONV: Final = Cause("fast_convolution", gemm_layers(4), exact=False)
 TRANSFORM: Final = Cause(
     "costly_transforms", at("forward", transformed), mended=at("forward", directly), exact=False
 )
+CHAIN: Final = Cause(
+    "unfused_elementwise", at("forward", chained), mended=at("forward", fused_chain)
+)
+CASTS: Final = Cause("casts", at("begin", autocasts))
 AT_PEAK: Final = Cause("memory_bound_at_peak", at("forward", additions), exact=False)
 OVERHEAD: Final = Cause("profiler_overhead", at("begin", profiles), exact=False)
 WARM_UP: Final = Cause("first_step_counted", at("begin", warms_up), exact=False)
@@ -580,6 +623,10 @@ CASES: Final = (
          pace="event"),
     Case("fft-20", FP32_CNN, TRANSFORM, 0.2, [(LOADER, 0.03)], P100),
     Case("fft-50", FP32_CNN, TRANSFORM, 0.5, [(ACTIVATION, 0.05)], P100, pace="event"),
+    Case("chain-30", transformer(), CHAIN, 0.3, [(LOADER, 0.05)]),
+    Case("chain-10", mlp(), CHAIN, 0.1, [(REDUCE, 0.02)], V100, pace="event"),
+    Case("casts-20", transformer(), CASTS, 0.2, [(LOADER, 0.05)]),
+    Case("casts-08", WIDE, CASTS, 0.08, [(REDUCE, 0.02)], V100, pace="event"),
     # Findings without a saving: decoys are too small to be found.
     Case("at-peak-40", mlp(), AT_PEAK, 0.4, [(PYTHON, 0.003)]),
     Case("at-peak-15", transformer(), AT_PEAK, 0.15, [(REDUCE, 0.003)], V100, pace="event"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.advise.building import WALL, Run
 from tests.advise.cases import CASES
-from tests.support.synthetic import kineto
+from tests.support.synthetic import Scenario, kineto
 from tests.support.traces import TraceBuilder
 from tests.timeline.critical.simulation import CALL, Machine
 from traceana.advise import advise
@@ -19,12 +19,14 @@ from traceana.advise.bottleneck import (
     HOST,
     IDLE,
     KERNELS,
+    NOT_RECORDED,
     PROFILER,
     UNKNOWN,
     Bottleneck,
     bottleneck,
 )
 from traceana.advise.figures import Figures
+from traceana.report.pages.advise import sentence
 
 COLLECTIVE: dict[str, Any] = {"category": "collective", "function": "all_reduce"}
 
@@ -137,3 +139,40 @@ def test_kernels_that_would_overlap_if_they_were_launched_in_time(
     assert found is not None
     assert found.by == by
     assert found.shares[IDLE] == pytest.approx(1 / 8, abs=0.03)
+
+
+def flushed(steps: tuple[int, ...], folder: Path) -> Any:
+    """Return eight steps of 1 ms, half of it idle: the profiler flushes its buffers in some."""
+    run, at = Scenario(), 0
+    for number in range(8):
+        begin = at
+        run.launch(at=at, begins=at + 100, duration=500_000)
+        if number in steps:
+            run.overhead(at + 400_000, at + 9_500_000, text="Buffer Flush")
+            at += 9_000_000
+        at += 1_000_000
+        run.launch(at=at - 1_000, begins=at - 900, duration=800)
+        run.step(number, begin, at)
+    return kineto(run, folder)
+
+
+def test_profiler_overhead_in_few_steps_does_not_decide_the_bottleneck(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    found = bottleneck(Figures(flushed(tuple(range(8)), tmp_path / "all")))
+    assert found is not None
+    assert (found.by, found.profiler_steps) == (PROFILER, 0)
+    advice = advise(flushed((4,), tmp_path))
+    found = advice.bottleneck
+    assert found is not None
+    assert (found.bound, found.by, found.profiler_steps) == ("host-bound", HOST, 1)
+    assert found.share == pytest.approx(0.5, abs=0.05)
+    (overhead,) = (one for one in advice.findings if one.rule.id == "profiler_overhead")
+    assert sentence(overhead).endswith("during profiler overhead, in 1 of 8 steps")
+
+
+def test_without_kernels_the_bottleneck_is_not_determined() -> None:
+    build = TraceBuilder(framework="PyTorch")
+    build.memset(0, 2_000)
+    found = bottleneck(Figures(build.build()))
+    assert found is not None
+    assert (found.bound, found.by, found.share) == (None, NOT_RECORDED, 1.0)

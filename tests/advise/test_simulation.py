@@ -126,6 +126,47 @@ def test_a_wait_beside_which_another_thread_prepares_the_copy_saves_nothing(
     assert "data_loading" not in trace.advise().frame["rule"]
 
 
+NORM_NCHW = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>()"
+NORM_NHWC = "void cudnn::batchnorm_fwtr_nhwc_semiPersist<float>()"
+TF32 = (
+    "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_stage4_"
+    "warpsize2x2x1_g1_tensor16x8x8_kernel_cudnn"
+)
+TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, 2>()"
+
+
+@pytest.mark.parametrize(
+    ("norm", "reason"),
+    [(NORM_NCHW, "cudnn normalizes nhwc in about half the time"), (NORM_NHWC, None)],
+)
+def test_a_saving_above_the_estimate_has_the_reason_that_holds(
+    norm: str, reason: str | None, tmp_path: Path
+) -> None:
+    run, at = Scenario(), 0
+    for number in range(4):
+        begin = at
+        run.operator("aten::cudnn_convolution", at, at + 300)
+        run.operator("aten::cudnn_batch_norm", at + 300, at + 400)
+        for launch, (name, starts, length) in enumerate(
+            ((TO_NHWC, 500, 500), (TF32, 1_000, 4_000), (norm, 5_000, 4_000))
+        ):
+            run.launch(at=at + 10 + 150 * launch, begins=at + starts, duration=length, name=name)
+        run.sync(at + 450, at + 9_000, "stream", stream=7)
+        at += 9_000
+        run.step(number, begin, at)
+    finding = of(advise(kineto(run, tmp_path)), "layout_changes")
+    assert finding.estimate_ns == 500
+    (item,) = findings_of([finding])
+    text = dict(item.details)["saving"].lower()
+    assert "waits" not in text
+    if reason is None:
+        assert finding.saving_ns <= 500
+        assert "more than" not in text
+    else:
+        assert finding.saving_ns > 1_500
+        assert f"more than the estimate (channels_last; {reason})" in text
+
+
 def test_copies_beside_memsets_are_no_finding(tmp_path: Path) -> None:
     run, length = Scenario(), 20_000
     for number in range(4):

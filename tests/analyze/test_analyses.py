@@ -89,6 +89,21 @@ def test_kernels_are_rows_of_distinct_names(trace: Trace) -> None:
     assert "copies and memsets excluded: 3" in result.notes[0]
 
 
+@pytest.mark.parametrize(("longest", "noted"), [(300_000, True), (900, False)])
+def test_one_far_call_that_makes_a_layer_has_a_note(longest: int, *, noted: bool) -> None:
+    build = TraceBuilder(framework="PyTorch")
+    build.name("copy", category="elementwise")
+    flatten, other = build.layer("flatten", "Flatten"), build.layer("conv1", "Conv2d")
+    for number in range(20):
+        at = number * 400_000
+        build.kernel("copy", at, longest if number == 7 else 100, layer=flatten)
+        # The same kernel takes long in another layer.
+        build.kernel("copy", at + 350_000, 20_000, layer=other)
+    notes = [note for note in layers(build.build()).notes if "one call" in note]
+    expected = "one call of 300 µs, 3,000 times its kernel's median of 0.1 µs: flatten"
+    assert notes == ([expected] if noted else [])
+
+
 def test_layers_and_roles_add_up_to_the_work(trace: Trace) -> None:
     result = layers(trace)
     columns = (

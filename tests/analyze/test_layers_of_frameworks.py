@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.support.opened import opened
+from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.runs.layer_manifest import Manifest, find, read
 from traceana.trace import Trace
@@ -121,3 +122,18 @@ def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None
     plain = {re.sub(r"_1(?=\.|$)", "", path) for path in without["layer"]}
     # The model was built a second time: without a manifest its scopes are shown as recorded.
     assert plain == {re.sub(r"_1(?=\.|$)", "", path) for path in table["layer"]}
+
+
+@pytest.mark.parametrize(
+    ("framework", "advice"),
+    [("PyTorch", "emit_nvtx"), ("JAX", "jax.named_scope"), ("TensorFlow", "tf.name_scope")],
+)
+def test_how_to_link_backward_kernels_is_of_the_framework(framework: str, advice: str) -> None:
+    build = TraceBuilder(framework=framework)
+    build.name("gemm", category="gemm")
+    build.kernel("gemm", 0, 100, layer=build.layer("linear"), direction="forward")
+    lost = build.layer("(no layer)", role="unattributed")
+    build.kernel("gemm", 100, 100, layer=lost, direction="backward")
+    (note,) = (one for one in layers(build.build()).notes if "backward kernels not linked" in one)
+    assert advice in note
+    assert ("torch" in note) is (framework == "PyTorch")

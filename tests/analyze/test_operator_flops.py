@@ -97,6 +97,21 @@ def test_where_the_outer_one_cannot_be_counted_the_inner_one_does() -> None:
     assert result.gaps.is_empty()
 
 
+@pytest.mark.parametrize(("inside", "size"), [("c10::BFloat16", 2), ("c10::Half", 2), ("float", 4)])
+def test_a_product_under_autocast_moves_the_types_in_which_it_computes(
+    inside: str, size: int
+) -> None:
+    ops = Ops()
+    shapes = [[64, 32], [16, 32], [16]]
+    outer = ops.add("aten::linear", shapes, types=["float"] * 3)
+    ops.add("aten::_to_copy", [[16, 32]], parent=outer, types=["float"])
+    product = [[16], [64, 32], [32, 16], [], []]
+    ops.add("aten::addmm", product, parent=outer, types=[*[inside] * 3, "Scalar", "Scalar"])
+    costs = operator_costs(ops.frame()).costs
+    (row,) = costs.filter(pl.col("kind") == "linear").to_dicts()
+    assert row["bytes"] == size * (64 * 32 + 16 * 32 + 16 + 64 * 16)
+
+
 def _counted(ops: Ops) -> list[tuple[int, int]]:
     costs = operator_costs(ops.frame()).costs
     return list(costs.select("op", "flops").iter_rows())

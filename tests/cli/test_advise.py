@@ -21,7 +21,8 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the bundle of steps with layout changes and pageable copies."""
 
     def put(run: Run) -> None:
-        run.convolution("implicit_gemm", stride=2, layout=300_000)
+        run.convolution("implicit_gemm", stride=2)
+        run.convolution("implicit_gemm", stride=2, layout=300_000, tensor_core=True, duration=9_000)
         run.put_copy("HtoD", 500_000, bytes=4_000_000, source_memory="pageable")
 
     saved: Path = run_of(put).save(tmp_path_factory.mktemp("advise") / "slow")

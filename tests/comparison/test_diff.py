@@ -16,6 +16,7 @@ from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layer_operands import operands
 from traceana.comparison.diff import IDLE, OVERLAP, VIEWS, Diff
+from traceana.comparison.layer_features import run_layers
 from traceana.comparison.verdicts import step_times
 from traceana.trace import Trace
 from traceana.vocabulary.option_words import DiffBy
@@ -569,3 +570,39 @@ def test_a_recording_in_channels_last_has_another_memory_format(tmp_path: Path) 
         {"contiguous"},
         {"channels_last"},
     ]
+
+
+def _transformer(*shapes: str) -> Trace:
+    """Return the steps of a transformer whose linear layers and attention have these inputs."""
+    build = TraceBuilder(framework="PyTorch")
+    build.name("gemm", category="gemm")
+    build.name("flash", category="attention")
+    kinds = [*("linear",) * (len(shapes) - 1), "scaled_dot_product_attention"]
+    for number in range(4):
+        step, at = build.step(number, number * 10_000, 10_000), number * 10_000
+        for place, (kind, shape) in enumerate(zip(kinds, shapes, strict=True)):
+            layer = build.layer(f"{kind}_{place}", kind) if number == 0 else place
+            op = build.row(
+                "ops", name=f"aten::{kind}", process=1, thread=1, start=at, duration=10, depth=0,
+                input_shapes=f"[{shape},[512,512],[512]]", input_types='["float","float","float"]',
+                layer=layer, direction="forward",
+            )  # fmt: skip
+            kernel = "gemm" if kind == "linear" else "flash"
+            build.kernel(kernel, at, 1_000, step=step, op=op, layer=layer, direction="forward")
+            at += 1_000
+    return build.build()
+
+
+@pytest.mark.parametrize(
+    ("attention", "batch"),
+    [("[8,8,512,64]", 8), ("[8,512,8,64]", 8), ("[4096,512]", None), ("[7,8,512,64]", None)],
+)
+def test_tokens_as_rows_of_a_matrix_are_no_batch(attention: str, batch: int | None) -> None:
+    """The same transformer, whose sequences are merged into one axis where it is compiled."""
+    eager = _transformer("[8,512,512]", "[8,512,512]", "[8,512,512]", "[8,8,512,64]")
+    compiled = _transformer("[4096,512]", "[4096,512]", "[4096,512]", attention)
+    assert run_layers(eager).batch == 8
+    assert run_layers(compiled).batch == batch
+    found = diff(eager, compiled)
+    assert found.per_image is None
+    assert "batch" not in kinds(found)

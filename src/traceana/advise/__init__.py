@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
+_MUCH_MORE: Final = 1.5
+"""A simulated saving of so many times the rule's estimate is explained."""
+
 
 _LATER: Final = ("upper bound", "time per example")
 """Kinds of savings that come after those of a step."""
@@ -110,7 +113,7 @@ def advised(figures: Figures) -> Advice:
         What would save more than the first change of the plan comes before it.
         """
         at = place.get(finding.rule.id, len(place))
-        if at == len(place) and finding.kind == "estimate" and stages:
+        if at == len(place) and finding.kind in ("estimate", "upper bound") and stages:
             at = -1 if finding.saving_share > stages[0].saving_share else at
         kind = _LATER.index(finding.kind) + 1 if finding.kind in _LATER else 0
         return at, not finding.saving_ns, kind, -finding.saving_ns, finding.rule.id
@@ -124,11 +127,13 @@ def _simulated(finding: Finding, scenario: str, simulator: Simulator) -> Finding
     by = simulator.saving(scenario)
     if by is None:
         return finding
+    more = by.time_ns > _MUCH_MORE * finding.estimate_ns
+    reason = simulator.excess_reason(scenario) if more else None
     return replace(
         finding,
         saving_ns=by.time_ns,
         saving_share=by.share,
-        simulation=Simulation(scenario, by.low_ns, by.high_ns),
+        simulation=Simulation(scenario, by.low_ns, by.high_ns, reason),
     )
 
 

@@ -57,7 +57,8 @@ class Bottleneck(msgspec.Struct, frozen=True):
     the time that decides it (:data:`KERNELS` …), ``share`` its share, and ``cause`` the largest
     cause of that idle time, or :data:`LATE_RANK`, with its share. ``shares`` is the whole: kernels
     without collectives, collectives that no other kernel overlaps, copies that no kernel overlaps,
-    idle time.
+    idle time. ``profiler_steps`` is the number of the few steps with profiler overhead, which is in
+    none of these times; 0 where it is.
     """
 
     bound: str | None
@@ -65,6 +66,7 @@ class Bottleneck(msgspec.Struct, frozen=True):
     share: float
     cause: tuple[str, float] | None
     shares: Mapping[str, float]
+    profiler_steps: int = 0
 
     def shortened_by(self, rule: str) -> bool:
         """Return whether the recommendation of ``rule`` shortens what limits the run."""
@@ -83,16 +85,23 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     It is what takes most of the devices' time besides kernels, exposed or waited for, from
     :data:`BOTTLENECK_SHARE` of that time on. Below, the kernels limit the run, unless a replay
     with half the host's time is shorter by that share: kernels of several streams would overlap
-    if they were launched in time.
+    if they were launched in time. Profiler overhead in less than half of the steps is left out: it
+    is no time of the program, and the other steps have another bottleneck.
     """
     span = int(figures.devices["span_ns"].sum())
     if figures.on_cpu or not span:
         return None
+    rare = 2 * (figures.profiler_steps or 0) < figures.measured["step"].n_unique()
+    profiler_steps = (figures.profiler_steps or 0) if rare else 0
+    if profiler_steps:
+        span -= figures.idle_ns("profiler")
     kernels, copies, collectives, busy = figures.devices.select(
         pl.col("kernel_ns", "copy_exposed_ns", "collective_exposed_ns", "busy_ns").sum() / span
     ).row(0)
     idle = max(0.0, 1 - busy)
     causes = _causes(figures, span)
+    if profiler_steps:
+        causes = {**causes, "profiler": 0.0}
     idle_by = {by: {cause: causes.get(cause, 0.0) for cause in own} for by, own in _IDLE_BY.items()}
     losses = {
         COLLECTIVES: collectives + causes.get("collective", 0.0),
@@ -109,20 +118,24 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     }
     if figures.unrecorded >= UNRECORDED_SHARE:
         # What is missing was kernels, so that neither busy nor idle time is known.
-        return Bottleneck(None, NOT_RECORDED, figures.unrecorded, None, shares)
+        return Bottleneck(None, NOT_RECORDED, figures.unrecorded, None, shares, profiler_steps)
     if losses[by] < BOTTLENECK_SHARE:
         waits = by == HOST and losses[by] >= LEAST_PART
         simulator = figures.simulator if waits else None
         saved = None if simulator is None else simulator.saving("host x 0.5")
         if saved is None or saved.share < BOTTLENECK_SHARE:
-            return Bottleneck("GPU-bound", KERNELS, shares[KERNELS], None, shares)
+            if not kernels:
+                return Bottleneck(None, NOT_RECORDED, 1.0, None, shares, profiler_steps)
+            share = shares[KERNELS]
+            return Bottleneck("GPU-bound", KERNELS, share, None, shares, profiler_steps)
     cause = max(idle_by[by].items(), key=lambda one: one[1]) if by in idle_by else None
     if by == COLLECTIVES and 2 * (late := figures.late_ns / span) > losses[by]:
         cause = (LATE_RANK, late)
     bounds = {COLLECTIVES: "communication-bound", COPIES: "transfer-bound"}
     if by == HOST and cause is not None:
-        return Bottleneck(_of_host(figures, cause[0]), by, losses[by], cause, shares)
-    return Bottleneck(bounds.get(by), by, losses[by], cause, shares)
+        bound = _of_host(figures, cause[0])
+        return Bottleneck(bound, by, losses[by], cause, shares, profiler_steps)
+    return Bottleneck(bounds.get(by), by, losses[by], cause, shares, profiler_steps)
 
 
 def _of_host(figures: Figures, cause: str) -> str:

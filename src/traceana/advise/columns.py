@@ -48,10 +48,10 @@ FINDINGS: Final = (
     Column(
         "kind",
         TEXT,
-        "kind of the saving: `simulation`, `estimate`, `upper bound` (idle time during operators "
-        "and launches, which is shorter without a profiler), `time per example` (a part of it: the "
-        "step gets longer), `measurement validity` (affects measurement validity, no saving), "
-        "`no saving`",
+        "kind of the saving: `simulation`, `estimate`, `upper bound` (the change saves at most "
+        "this: idle time during operators and launches, which is shorter without a profiler, or "
+        "work that a fused kernel does in part), `time per example` (a part of it: the step gets "
+        "longer), `measurement validity` (affects measurement validity, no saving), `no saving`",
     ),
     Column(
         "saving_ns",
@@ -125,12 +125,13 @@ EVIDENCE: Final = laid_out(
         Column("bytes_per_s", RATE, "achieved bandwidth", title="bandwidth"),
         Column("call", LONG, "call of the runtime or driver"),
         Column("calls", COUNT, "number of calls"),
+        Column("cast", PART, "types of source and result of the casts"),
         Column("category", CATEGORY, "as in `kernels`", title="class"),
         Column("cause", PART, "cause of the idle time"),
         Column("collective", PART, "the collective"),
         Column("computing_ns", TIME, "time of the computation at the tensor cores' rate"),
         Column("copies_count", COUNT, "number of copies"),
-        Column("count", COUNT, "number of copies, gaps, convolutions or collectives"),
+        Column("count", COUNT, "number of copies, gaps, convolutions, chains or collectives"),
         Column("culprit", KERNEL, "the operator, range or rank with most of the time"),
         Column("device", DEVICE, "the device"),
         Column("device_name", LONG, "name of the device"),
@@ -166,7 +167,11 @@ EVIDENCE: Final = laid_out(
         Column("multiprocessors", COUNT, "multiprocessors of the device"),
         Column("name", KERNEL, "name of the kernel"),
         Column("of_attainable", SHARE, "achieved rate over that of the roofline"),
-        Column("operator", LONG, "the operator; of idle time the innermost of the host"),
+        Column(
+            "operator",
+            LONG,
+            "the operator, or those of a chain; of idle time the innermost of the host",
+        ),
         Column("part", PART, "as in `kernels`"),
         Column("peak_bytes_per_s", RATE, "peak of the link", title="peak bandwidth"),
         Column("peak_share", SHARE, "bandwidth over the peak of the link", title="of peak"),

@@ -170,22 +170,25 @@ def costly_transforms(figures: Figures) -> Found | None:
     kind="estimate",
     sentence="{count} convolutions with layout changes (NCHW, NHWC): {time_ns}, {share} of the "
     "time of these convolutions",
-    estimate="all the time of the layout changes that belong to convolutions.",
+    estimate="all the time of the layout changes that belong to convolutions on tensor cores; "
+    "others, as in FP32, are slower in NHWC.",
     caveat="An operator without a kernel for the other layout changes it back; then the cost only "
     "moves. Layout changes of weights in each call are cheap.",
     change=Change(
-        pytorch="keep model and inputs in one layout: .to(memory_format=torch.channels_last) for "
-        "tensor cores; the default NCHW without",
-        tensorflow="data_format='channels_last' for tensor cores, 'channels_first' without; leave "
-        "Grappler's layout optimizer on",
-        jax="NHWC dimension numbers in lax.conv_general_dilated for tensor cores; XLA changes "
-        "layouts once where no custom call is between",
+        pytorch="keep model and inputs in NHWC, the layout of the tensor cores: "
+        ".to(memory_format=torch.channels_last)",
+        tensorflow="data_format='channels_last', the layout of the tensor cores; leave Grappler's "
+        "layout optimizer on",
+        jax="NHWC dimension numbers in lax.conv_general_dilated, the layout of the tensor cores; "
+        "XLA changes layouts once where no custom call is between",
     ),
-    simulation="`no layout`, where all layout changes of the trace belong to convolutions.",
+    simulation="`no layout`, where all layout changes of the trace belong to these convolutions.",
 )
 def layout_changes(figures: Figures) -> Found | None:
-    """Layout changes around convolutions."""
-    rows = figures.convolutions.filter(pl.col("layout_ns") > 0)
+    """Layout changes around convolutions on tensor cores."""
+    plain = pl.col("precision").is_in(["fp32", "fp64", "c64", "c128"]).fill_null(value=False)
+    on_tensor_cores = pl.col("tensor_core").fill_null(~plain)
+    rows = figures.convolutions.filter((pl.col("layout_ns") > 0) & on_tensor_cores)
     total = int(rows["layout_ns"].sum())
     if not figures.worth(total):
         return None

@@ -227,6 +227,27 @@ class Figures:
         return products(self._part).frame
 
     @cached_property
+    def elementwise_chains(self) -> pl.DataFrame:
+        """Elementwise kernels in a row."""
+        from traceana.analyze.elementwise_chains import elementwise_chains
+
+        return elementwise_chains(self._part).frame
+
+    @cached_property
+    def math_attention(self) -> pl.DataFrame:
+        """Work of the math backend of attention."""
+        from traceana.analyze.math_attention import math_attention
+
+        return math_attention(self._part).frame
+
+    @cached_property
+    def casts(self) -> pl.DataFrame:
+        """Casts between FP32 and 16 bits."""
+        from traceana.analyze.casts import casts
+
+        return casts(self._part).frame
+
+    @cached_property
     def occupancy(self) -> pl.DataFrame:
         """Occupancy of the kernels."""
         return occupancy(self._part).frame
@@ -282,6 +303,14 @@ class Figures:
         """Return the idle time of these causes."""
         frame = self.idle()
         return int(frame.filter(pl.col("cause").cast(pl.String).is_in(causes))["time_ns"].sum())
+
+    @cached_property
+    def profiler_steps(self) -> int | None:
+        """Number of measured steps with idle time during profiler overhead; None without steps."""
+        if not self.stepped:
+            return None
+        rows = self.idle("step").filter(pl.col("cause").cast(pl.String) == "profiler")
+        return rows.filter(pl.col("time_ns") > 0)["step"].n_unique()
 
     @cached_property
     def devices(self) -> pl.DataFrame:

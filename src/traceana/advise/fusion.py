@@ -1,8 +1,8 @@
-"""Rules on fusion: bias and activation, attention, consecutive GEMMs."""
+"""Rules on fusion: bias and activation, elementwise chains, casts, attention, GEMMs in a row."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -12,12 +12,16 @@ from traceana.settings import LONG_FOR_BANDWIDTH_NS, SLOW_MEMORY
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
+_MATH_BACKEND: Final = "math backend"
+
 
 @rule(
     title="unfused bias and activation",
     kind="estimate",
-    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of GPU time",
-    estimate="all the time of these kernels in the forward pass. Fused into the epilogue of the "
+    sentence="bias and activation kernels take {time_ns}[ of the {direction} pass], {share} of GPU "
+    "time",
+    estimate="all the time of these kernels in the forward pass; of unknown passes where none is "
+    "known to be of the forward pass. Fused into the epilogue of the "
     "convolution or GEMM (cuDNN's ConvBiasAct, cuBLASLt) they cause no memory traffic.",
     caveat="An activation after a normalization or an addition is fused with that by a compiler; "
     "one pass over the tensor remains.",
@@ -36,8 +40,10 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
     if figures.on_cpu or not figures.has_products:
         return None
     both = (pl.col("bias_ns") + pl.col("activation_ns")).alias("saving_ns")
+    rows = figures.passes.filter(both > 0)
+    of_forward = rows.filter(pl.col("direction") == "forward")
     rows = (
-        figures.passes.filter((pl.col("direction") == "forward").fill_null(value=True) & (both > 0))
+        (rows.filter(pl.col("direction").is_null()) if of_forward.is_empty() else of_forward)
         .select(
             *("layer", "type", "calls", "time_ns", "bias_ns", "activation_ns"), both, "direction"
         )
@@ -50,6 +56,7 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
         total,
         {
             "time_ns": figures.each(total),
+            "direction": None if of_forward.is_empty() else "forward",
             "share": total / figures.work_ns,
         },
         rows.drop("direction"),
@@ -125,12 +132,90 @@ def _at_full_bandwidth(figures: Figures, rows: pl.DataFrame) -> str | None:
 
 
 @rule(
+    title="unfused elementwise chains",
+    kind="upper bound",
+    sentence="{calls} elementwise kernels follow each other in {count} chains: {time_ns}, {share} "
+    "of GPU time; most in {operator}",
+    estimate="the time of each chain less its longest kernel: fused, the chain reads and writes "
+    "once. A chain is two kernels or more in a row on one stream, on tensors of one size.",
+    caveat="Kernels in a row may compute unrelated tensors; a result that others read is still "
+    "written.",
+    change=Change(
+        pytorch="torch.compile(model): Inductor fuses the chain into one kernel",
+        tensorflow="tf.function(jit_compile=True): XLA fuses the chain into one kernel",
+        jax="the whole function under jax.jit: XLA fuses the chain into one kernel",
+        native="one kernel that computes the chain on each element",
+    ),
+)
+def unfused_elementwise(figures: Figures) -> Found | None:
+    """Elementwise kernels in a row, which a compiler fuses into one."""
+    if figures.on_cpu:
+        return None
+    chains = figures.elementwise_chains
+    total = int(chains["saving_ns"].sum())
+    if not figures.worth(total):
+        return None
+    time = int(chains["time_ns"].sum())
+    return Found(
+        total,
+        {
+            "calls": figures.mean(int(chains["calls"].sum())),
+            "count": figures.mean(int(chains["count"].sum())),
+            "time_ns": figures.each(time),
+            "share": time / figures.work_ns,
+            "operator": chains["operator"].item(0),
+        },
+        chains,
+    )
+
+
+@rule(
+    title="casts between FP32 and 16 bits",
+    kind="estimate",
+    sentence="{calls} kernels cast between FP32 and 16 bits: {time_ns}, {share} of GPU time; most "
+    "{cast}",
+    estimate="all the time of these kernels.",
+    caveat="What needs FP32 (losses, sums, normalization) is still cast; weights in 16 bits need "
+    "a copy in FP32 in the optimizer.",
+    change=Change(
+        pytorch="weights in BF16 (model.to(torch.bfloat16)), which autocast need not cast in each "
+        "step; one torch.autocast region around the whole forward pass, whose cache casts a "
+        "weight once; torch.compile fuses casts of activations",
+        tensorflow="weights in bfloat16 (keras.mixed_precision casts variables in each step); "
+        "jit_compile=True fuses casts of activations",
+        jax="parameters in bfloat16 inside the step; jax.jit fuses casts of activations",
+    ),
+)
+def casts(figures: Figures) -> Found | None:
+    """Casts between FP32 and 16 bits, as under autocast."""
+    if figures.on_cpu:
+        return None
+    rows = figures.casts
+    total = int(rows["time_ns"].sum())
+    if not figures.worth(total):
+        return None
+    by_cast = rows.group_by("cast").agg(pl.col("time_ns").sum()).sort("time_ns", "cast")
+    return Found(
+        total,
+        {
+            "calls": figures.mean(int(rows["calls"].sum())),
+            "time_ns": figures.each(total),
+            "share": total / figures.work_ns,
+            "cast": by_cast["cast"].item(-1),
+        },
+        rows,
+    )
+
+
+@rule(
     title="unfused attention",
     kind="estimate",
-    sentence="softmax kernels take {time_ns}, {share} of GPU time, beside {products_ns} of "
-    "batched GEMMs",
+    sentence="[softmax kernels take {time_ns}, {share} of GPU time, beside {products_ns} of "
+    "batched GEMMs][the math backend of attention takes {kernel_ns}, {share} of GPU time, in "
+    "{calls} kernels: GEMMs, softmax, scaling and masks are not fused]",
     estimate="all the time of the softmax kernels, without log-softmax: fused attention computes "
-    "it on chip. The memory traffic of the scores, which the GEMMs also save, is not counted.",
+    "it on chip. The memory traffic of the scores, which the GEMMs also save, is not counted. Of "
+    "PyTorch's math backend an upper bound: all its work, which a fused kernel replaces.",
     caveat="Softmax outside of attention, and masks that no fused kernel supports, stay.",
     change=Change(
         pytorch="torch.nn.functional.scaled_dot_product_attention (attn_implementation='sdpa' or "
@@ -138,12 +223,36 @@ def _at_full_bandwidth(figures: Figures, rows: pl.DataFrame) -> str | None:
         tensorflow="keras.layers.MultiHeadAttention(flash_attention=True) on Keras 3",
         jax="jax.nn.dot_product_attention(implementation='cudnn')",
     ),
-    simulation="`no softmax`.",
+    variants={
+        _MATH_BACKEND: Change(
+            pytorch="inputs that a fused kernel takes: FP16 or BF16, contiguous, head size up to "
+            "256, no attn_mask but is_causal; torch.nn.attention.sdpa_kernel(FLASH_ATTENTION) "
+            "warns why it cannot run",
+            tensorflow="keras.layers.MultiHeadAttention(flash_attention=True) on Keras 3",
+            jax="jax.nn.dot_product_attention(implementation='cudnn')",
+        )
+    },
+    simulation="`no softmax`, without the math backend.",
 )
 def unfused_attention(figures: Figures) -> Found | None:
     """Attention as batched GEMMs with a softmax between them."""
     if figures.on_cpu:
         return None
+    math = figures.math_attention
+    math_ns = int(math["time_ns"].sum())
+    if figures.worth(math_ns):
+        return Found(
+            math_ns,
+            {
+                **dict.fromkeys(("time_ns", "products_ns")),
+                "kernel_ns": figures.each(math_ns),
+                "calls": figures.mean(int(math["calls"].sum())),
+                "share": math_ns / figures.work_ns,
+            },
+            math,
+            variant=_MATH_BACKEND,
+            kind="upper bound",
+        )
     table = figures.breakdown
     category = pl.col("category")
     # Log-softmax is of a loss or of an output, not of attention.
@@ -164,6 +273,7 @@ def unfused_attention(figures: Figures) -> Found | None:
             "time_ns": figures.each(softmax),
             "share": softmax / figures.work_ns,
             "products_ns": figures.each(products),
+            **dict.fromkeys(("kernel_ns", "calls")),
         },
         evidence,
         "no softmax" if softmax == figures.class_ns("softmax") else None,

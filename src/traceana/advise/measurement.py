@@ -63,7 +63,8 @@ def algorithm_search(figures: Figures) -> Found | None:
 @rule(
     title="profiler overhead",
     kind="measurement validity",
-    sentence="GPU idle {idle_ns} ({share}) in {count} gaps during profiler overhead",
+    sentence="GPU idle {idle_ns} ({share}) during profiler overhead[, in {steps} of {steps_count} "
+    "steps]",
     estimate="no saving; shown is the idle time with the cause profiler.",
     caveat="Only overhead that the profiler itself records is included.",
     change=Change(
@@ -74,7 +75,11 @@ def algorithm_search(figures: Figures) -> Found | None:
 )
 def profiler_overhead(figures: Figures) -> Found | None:
     """GPU idle time during the profiler's own overhead."""
-    found = None if figures.on_cpu else idle_for(figures, "profiler")
+    if figures.on_cpu:
+        return None
+    steps = figures.profiler_steps
+    every = None if steps is None else figures.measured["step"].n_unique()
+    found = idle_for(figures, "profiler", steps=steps, steps_count=every)
     return None if found is None else replace(found, saving_ns=0)
 
 
@@ -106,8 +111,12 @@ def first_step_counted(figures: Figures) -> Found | None:
     if slow.is_empty():
         # Warm-up is not detected with two steps, so a slower first step is tested here.
         slow, rest = steps.head(1), steps.tail(-1)
-        if slow["wall_ns"].item() < WARM_UP_RATIO * _mean(rest):
-            return None
+    if rest.is_empty():
+        return None
+    # Of up to ten later steps the slowest: steps as slow as the first ones are no warm-up.
+    usual = rest.select(pl.col("wall_ns").quantile(0.9, "higher")).item()
+    if slow.select(pl.col("wall_ns").min()).item() < WARM_UP_RATIO * usual:
+        return None
     mean, others = _mean(steps), _mean(rest)
     if others == 0 or mean < (1 + MEAN_SHIFT) * others:
         return None

@@ -16,9 +16,9 @@ Value: TypeAlias = int | float | str | None
 
 Kind = Literal["estimate", "upper bound", "time per example", "measurement validity", "no saving"]
 """The saving is an estimate, or an upper bound: idle time during operators and launches, which are
-faster without the profiler, where its cost is not known; or it is of the time per example, in a
-step that gets longer. A finding without saving affects measurement validity, or shows work that is
-already at its peak."""
+faster without the profiler, where its cost is not known, or work that a fused kernel does in part;
+or it is of the time per example, in a step that gets longer. A finding without saving affects
+measurement validity, or shows work that is already at its peak."""
 
 _FRAMEWORKS: Final = {"PyTorch": "pytorch", "TensorFlow": "tensorflow", "JAX": "jax"}
 """The fields of a change by framework."""
@@ -110,11 +110,16 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``)."""
+    """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``).
+
+    ``excess_reason`` is why it is far above the rule's estimate, None where it is not, or where no
+    reason is known.
+    """
 
     scenario: str
     low_ns: int
     high_ns: int
+    excess_reason: str | None = None
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -79,3 +79,18 @@ class Simulator:
         with suppress(NoSuchSelectionError):
             return BoundScenario.of(self.model, scenario, self._selections)
         return None
+
+    def excess_reason(self, scenario: str) -> str | None:
+        """Return why a step saves more than the time of what ``scenario`` selects.
+
+        None where no reason is known.
+        """
+        replayed = self._bound(scenario)
+        assert replayed is not None
+        bound = replayed.scenario
+        # An implied change is kept only where the trace has work that it is about.
+        if any(change.implied and not change.beside for change in bound.changes):
+            return "; ".join(text.partition(": ")[2] for text in bound.assumes)
+        if all(change.what != "work" for change in bound.changes):
+            return "other waits become shorter too"
+        return None

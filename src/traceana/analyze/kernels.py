@@ -30,8 +30,8 @@ from traceana.table import (
     conformed,
     laid_out,
 )
-from traceana.timeline.work import kernels_of, why_no_work, work_ns
-from traceana.trace.work import CLASS, SOURCE, labels_of
+from traceana.timeline.work import kernels_of, why_no_work, work, work_ns
+from traceana.trace.work import CLASS, SOURCE, labels_of, layer_labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -171,12 +171,54 @@ def _far_calls(frame: pl.DataFrame) -> tuple[str, ...]:
         pl.col("calls") > 2,
     ).top_k(_MOST_FAR, by="max_ns")
     return tuple(
-        f"one call of {longest / 1000:,.0f} µs, {longest / median:,.0f} times its kernel's median "
-        f"of {median / 1000:,.1f} µs: {name.partition('(')[0][:_LONGEST_NAME]}"
+        f"{_one_call(longest, median)}: {name.partition('(')[0][:_LONGEST_NAME]}"
         for name, longest, median in far.select(
             pl.col("name").cast(pl.String).str.strip_prefix("void "), "max_ns", "median_ns"
         ).rows()
         if median
+    )
+
+
+def _one_call(longest_ns: float, median_ns: float, kind: str = "kernel") -> str:
+    return (
+        f"one call of {longest_ns / 1000:,.0f} µs, {longest_ns / median_ns:,.0f} times its "
+        f"{kind}'s median of {median_ns / 1000:,.1f} µs"
+    )
+
+
+def far_calls_of_layers(trace: Trace) -> tuple[str, ...]:
+    """Return a note on each layer in which one call takes many times the median of its kernel in
+    that layer, and at least 1 % of the time of all work."""
+    ran = work(trace, "layer", "name_id", "duration").drop_nulls("layer")
+    least_ns = max(LEAST_ROW_SHARE * work_ns(trace), 1)
+    long = ran.filter(pl.col("duration") >= least_ns)
+    keys = ["layer", "name_id"]
+    duration = pl.col("duration")
+    far = (
+        ran.join(long.select(keys).unique(), on=keys, how="semi")
+        .group_by(keys)
+        .agg(
+            pl.len().alias("calls"),
+            duration.max().alias("max_ns"),
+            duration.median().alias("median_ns"),
+        )
+        .filter(
+            pl.col("calls") > 2,
+            pl.col("max_ns") >= _FAR * pl.col("median_ns"),
+            pl.col("max_ns") - pl.col("median_ns") >= least_ns,
+            pl.col("median_ns") > 0,
+        )
+        .sort("max_ns", "layer", descending=[True, False])
+        .unique("layer", keep="first", maintain_order=True)
+        .head(_MOST_FAR)
+    )
+    kind = "operator" if trace.on_cpu else "kernel"
+    path = layer_labels(trace.tables)["layer_path"].cast(pl.String)
+    return tuple(
+        f"{_one_call(longest, median, kind)}: {layer}"
+        for layer, longest, median in far.select(
+            path.gather(far["layer"]).alias("layer"), "max_ns", "median_ns"
+        ).rows()
     )
 
 

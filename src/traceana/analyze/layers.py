@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.charges import charges, on_flops
 from traceana.analyze.coverage import counted, incomplete
+from traceana.analyze.kernels import far_calls_of_layers
 from traceana.analyze.layer_operands import Operands, operands
 from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.analyze.measured import COLUMNS as MEASURED
@@ -207,6 +208,7 @@ def layers(
     frame = conformed(frame, columns)
     measured = ["measured_flops", "dram_bytes"] if trace.tables.counters.height else []
     totals = sums(frame, "calls", *times, "time_ns", *measured, *(("flops",) if costs else ()))
+    notes = (*(far_calls_of_layers(trace) if costs else ()), *notes)
     return Result(frame, totals, (*_notes(trace, frame, work), *notes), columns)
 
 
@@ -309,9 +311,9 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     backward = work.filter(pl.col("pass").is_in(_BACKWARD))
     if lost := int(backward.filter(role="unattributed")["time_ns"].sum()):
         share = 100 * lost / int(backward["time_ns"].sum())
-        advice = "sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
+        advice = _LINKING.get(trace.meta.framework or "", _SEQUENCE_NUMBERS)
         note = f"backward kernels not linked to layers: {share:.1f} % of their time"
-        notes = (f"{note} (record {advice})", *notes)
+        notes = (f"{note} ({advice})", *notes)
     if not (frame["role"] == "layer").any():
         return (_why_no_layers(trace), *notes)
     whole = max(int(frame["time_ns"].sum()), 1)
@@ -333,6 +335,14 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     return notes
 
 
+_SEQUENCE_NUMBERS: Final = (
+    "record sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
+)
+_LINKING: Final = {
+    "JAX": "name the layers: jax.named_scope, or Flax Linen",
+    "TensorFlow": "name the layers: tf.name_scope inside a tf.function",
+}
+"""How the backward kernels of a framework are linked to layers; else by sequence numbers."""
 _NAMING: Final = (
     "inside jax.jit, jax.named_scope and Flax Linen add name scopes, NNX does not; XLA drops some "
     "of them"

@@ -86,6 +86,7 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     counts; inside a node of the backward pass, the part is the node's.
     """
     repeats = _repeats(ops)
+    tree = Tree.of_table(ops)
     is_product = Texts.of(ops["name"]).matching(of_kinds(*MATRIX_PRODUCTS))
     rows = ops.select(
         # A trace may have lost the names of its operators.
@@ -93,11 +94,11 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
         *("process", "rank", "start", "parent", "sequence", "direction"),
         pl.col(_INPUTS).gather(repeats.source) if repeats.twice else pl.col(_INPUTS),
     ).with_row_index("op")
+    rows = rows.with_columns(_types_inside(rows["input_types"], ops["name"], tree))
     # Only of products they count: a sparse matrix has a shape and no strides.
     strides = pl.when(pl.lit(pl.Series(is_product))).then("input_strides").alias("input_strides")
     rows = rows.with_columns(strides).join(hints(rows), on="op", how="left", maintain_order="left")
     calls = _Calls.of(rows.select(_KEY), rules)
-    tree = Tree.of_table(ops)
     left = EarlyStopped.of(ops)
     has_parts = np.bincount(calls.costs["_call"], minlength=len(calls.names)) > 0
     has_cost = has_parts[calls.of_op]
@@ -117,6 +118,36 @@ def operator_costs(ops: pl.DataFrame, rules: Sequence[tuple[str, str, str]] = ()
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
     gaps = _gaps(calls, tree, counted)
     return OperatorCosts(tree, counted, _with_parts(costs, rows, tree), gaps)
+
+
+_FP32: Final = '"float"'
+_HALVES: Final = ('"c10::BFloat16"', '"c10::Half"')
+
+
+def _types_inside(types: pl.Series, names: pl.Series, tree: Tree) -> pl.Series:
+    """Return the input types of each operator, of a product in FP32 those in which it computes.
+
+    Autocast casts the inputs of a product inside its operator: the product inside has them.
+    """
+    is_product = Texts.of(names).matching(of_kinds("convolution", *MATRIX_PRODUCTS))
+    if types.null_count() == len(types) or not is_product.any():
+        return types
+    rows = np.flatnonzero(is_product)
+    given = types.gather(rows)
+    in_fp32 = np.zeros(len(types), dtype=np.bool_)
+    in_fp32[rows] = given.str.contains(_FP32, literal=True).fill_null(False).to_numpy()
+    for half in _HALVES:
+        inner = np.zeros(len(types), dtype=np.bool_)
+        inner[rows] = given.str.contains(half, literal=True).fill_null(False).to_numpy()
+        cast = pl.Series(in_fp32 & tree.holding(inner & ~in_fp32))
+        if cast.any():
+            types = types.to_frame().select(
+                pl.when(cast)
+                .then(pl.col(types.name).str.replace_all(_FP32, half, literal=True))
+                .otherwise(types.name)
+                .alias(types.name)
+            )[types.name]
+    return types
 
 
 class _Repeats(NamedTuple):

@@ -23,7 +23,7 @@ from traceana.trace.work import layer_labels
 from traceana.vocabulary.layer_types import Type, plain_word, type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from traceana.analyze.layer_operands import Operands
     from traceana.runs.layer_manifest import Layer as ManifestLayer
@@ -99,9 +99,9 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     weight = {label_of[row]: operand for row, operand in weights(recorded, described).items()}
     formats = {label_of[row]: operand.memory_format for row, operand in recorded.items()}
     rows = sorted(table.to_dicts(), key=lambda row: order.get(row["layer"], len(order)))
-    batch = _batch([row["input_shape"] for row in rows])
-    steps = max(trace.tables.steps["number"].n_unique(), 1)
     of_class = _categories(trace, label_of)
+    batch = _batch([row["input_shape"] for row in rows], attends="attention" in of_class.values())
+    steps = max(trace.tables.steps["number"].n_unique(), 1)
     trains = any(row["backward"] for row in rows)
     labels = [row["layer"] for row in rows]
     modules = {plain_name(module) for label in labels for module in modules_of(label)}
@@ -184,13 +184,26 @@ def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:
     return dict(rows.select("label", "category").iter_rows())
 
 
-def _batch(shapes: list[str | None]) -> int | None:
-    """Return the most frequent first extent of the layers' inputs, None without known shapes."""
-    firsts = [first[0] for text in shapes if (first := _shape(text))]
-    if not firsts:
-        return None
-    most = Counter(firsts).most_common()
-    return min(size for size, count in most if count == most[0][1]) or None
+def _batch(shapes: list[str | None], *, attends: bool) -> int | None:
+    """Return the most frequent first extent of the layers' inputs, None where it is not known.
+
+    In a transformer (``attends``) the rows of a matrix may be the tokens of all sequences, as where
+    it is compiled. Their number is then a multiple of the batch, which inputs of more axes have
+    first; without those the batch is not known.
+    """
+    known = [shape for text in shapes if (shape := _shape(text))]
+    first = _most_frequent(shape[0] for shape in known)
+    deep = [shape for shape in known if len(shape) > 2]
+    if first is None or not attends or any(shape[0] == first for shape in deep):
+        return first
+    sequences = _most_frequent(shape[0] for shape in deep if first // (shape[0] or 1) in shape[1:])
+    return None if sequences is None or first % sequences else sequences
+
+
+def _most_frequent(extents: Iterable[int]) -> int | None:
+    """Return the most frequent extent, the least of several, null without one above 0."""
+    most = Counter(extents).most_common()
+    return min((size for size, count in most if count == most[0][1]), default=0) or None
 
 
 def _shape(text: str | None) -> list[int] | None:

@@ -56,6 +56,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("unfused_attention", "first_data_gradient", "layout_changes"), "layers"),
     **dict.fromkeys(("fast_convolution", "costly_transforms"), "layers"),
     **dict.fromkeys(("batchable_gemms", "algorithm_search", "zeroing"), "kernels"),
+    **dict.fromkeys(("unfused_elementwise", "casts"), "kernels"),
     "first_step_counted": "summary",
 }
 """The section of the report in HTML with the evidence of each rule."""
@@ -65,6 +66,7 @@ _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _SINGULAR: Final = {
     **{"copies": "copy", "gaps": "gap", "kernels": "kernel", "launches": "launch"},
+    **{"chains": "chain"},
     **{"convolutions": "convolution", "FP32 convolutions": "FP32 convolution", "calls": "call"},
 }
 _ONE: Final = re.compile(rf"(?<![\d.,])1 ({'|'.join(_SINGULAR)})\b")
@@ -315,10 +317,6 @@ def _simulation(finding: Found) -> tuple[int | None, int | None, str | None]:
     return simulation.low_ns, simulation.high_ns, simulation.scenario
 
 
-_MUCH_MORE: Final = 1.5
-"""A simulated saving of so many times the rule's estimate is explained."""
-
-
 def _saving_lines(finding: Found, *, alone: bool, explain: bool) -> tuple[tuple[str, str], ...]:
     """Return how the saving was obtained: the simulation if there is one, with ``explain`` the
     estimate. That of a change of the plan is of the change ``alone``."""
@@ -328,8 +326,8 @@ def _saving_lines(finding: Found, *, alone: bool, explain: bool) -> tuple[tuple[
     interval = numbers.interval(simulation.low_ns, simulation.high_ns)
     level = numbers.level(PREDICTION_LEVEL)
     command = f"traceana whatif --scenario {quote(simulation.scenario)}"
-    more = ", more than the estimate because other waits become shorter too"
-    why = more if finding.saving_ns > _MUCH_MORE * finding.estimate_ns else ""
+    reason = simulation.excess_reason
+    why = "" if reason is None else f", more than the estimate ({reason})"
     text = f"{numbers.duration(finding.saving_ns)} ({level} interval {interval}) by simulation"
     by_replay = ("alone" if alone else "saving", f"{text}{why}: {command}")
     if not explain:

@@ -331,8 +331,15 @@ _MOSTLY: Final = {
 
 
 def _bottleneck(whole: Overview) -> str:
-    """Return the bottleneck with its share of the step, or why it is not determined."""
+    """Return the bottleneck with its share of the step, or why it is not determined.
+
+    On a CPU it is the class with the most time.
+    """
     limit = whole.advice.bottleneck
+    by_class = whole.basis.breakdown.frame.group_by("category").agg(pl.col("share").sum())
+    if limit is None and whole.trace.on_cpu and whole.unrecorded is None and by_class.height:
+        category, share = by_class.sort("share", "category", descending=True).row(0)
+        return f"{display_names.category(category)} {numbers.share(share)} of CPU time"
     if limit is None:
         missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
         return f"not determined: {missing}"
@@ -342,6 +349,8 @@ def _bottleneck(whole: Overview) -> str:
         lost = numbers.share(limit.share)
         return f"not determined: not the work of {lost} of the launches in the recording"
     of = "of the step" if whole.basis.stepped else f"of the {window_text(whole.trace)}"
+    if limit.profiler_steps:
+        of += f" without the profiler's overhead in {numbers.counted(limit.profiler_steps, 'step')}"
     bound = limit.bound or "not determined"
     text = f"{bound}: {_LIMITS[limit.by]} {numbers.share(limit.share)} {of}"
     if limit.cause is not None:
