@@ -27,8 +27,8 @@ to four, each replayed with those before. `24.86 → 17.07 ms` is the median ste
 and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host
-keeps up. What cannot be replayed comes before the plan where its estimate or upper bound is larger than
-the plan's first change, else after it, upper bounds last.
+keeps up. What cannot be replayed comes before the plan where its estimate or upper bound is larger
+than the plan's first change, else after it, upper bounds last.
 
 ## Savings
 
@@ -63,9 +63,9 @@ the plan's first change, else after it, upper bounds last.
 - Profiler overhead per launch is part of all idle time. Compare with the step time of an unprofiled
   run.
 - Simulated savings were compared with changed programs ([the record](whatif.md#the-record)), and
-  all rules were run on traces with one planted cause ([planted bottlenecks](planted.md)); of 52 recorded programs the
-  advice that was [expected](expected-advice.md) is first or second in 50. Estimates
-  were not compared with changed programs.
+  all rules were run on traces with one planted cause ([planted bottlenecks](planted.md)); of 52
+  recorded programs the advice that was [expected](expected-advice.md) is first or second in 50.
+  Estimates were not compared with changed programs.
 
 ## In continuous integration
 
