@@ -417,12 +417,13 @@ MESSAGES: Final = laid_out(
             "run differ",
             type=pl.Int32,
         ),
-        Column("count", COUNT, "number of collectives", pl.len(), title="calls"),
+        Column("count", COUNT, "number of collectives", pl.len(), title="calls", additive=True),
         Column(
             "time_ns",
             TIME,
             "summed durations, waiting for other ranks included",
             pl.col("duration").sum(),
+            additive=True,
         ),
         Column(
             "mean_ns",
@@ -438,6 +439,7 @@ MESSAGES: Final = laid_out(
             "time in which a collective of the row ran and nothing but collectives on its device; "
             "overlapping collectives count once in their row, and once in the total",
             zeros=True,
+            additive=True,
         ),
         Column(
             "algbw_bytes_per_s",
@@ -470,6 +472,7 @@ MESSAGES: Final = laid_out(
             "input bytes of a rank; null where one is not recorded",
             whole_sum("bytes"),
             scale="memory",
+            additive=True,
         ),
     ),
     hidden="part bytes",

@@ -43,8 +43,8 @@ COLUMNS: Final = laid_out(
     (
         Column("name", KERNEL, "the name, whole"),
         *(CLASS[name] for name in ("category", "algorithm", "direction", "batched")),
-        Column("calls", COUNT, "how often it ran", pl.len()),
-        Column("time_ns", TIME, "summed durations", _DURATION.sum()),
+        Column("calls", COUNT, "how often it ran", pl.len(), additive=True),
+        Column("time_ns", TIME, "summed durations", _DURATION.sum(), additive=True),
         Column("share", SHARE, "of the GPU time, copies and memsets included, as in `report`"),
         Column(
             "median_ns",
@@ -82,12 +82,18 @@ BY_CATEGORY: Final = laid_out(
     (
         CLASS["category"],
         Column("kernels", COUNT, "distinct kernels"),
-        Column("calls", COUNT, "how often they ran"),
-        Column("time_ns", TIME, "summed durations"),
+        Column("calls", COUNT, "how often they ran", additive=True),
+        Column("time_ns", TIME, "summed durations", additive=True),
         Column("share", SHARE, "of the GPU time, copies and memsets included"),
     ),
     bars="share",
 )
+KERNEL_KEYS: Final = (
+    "name",
+    *(column.name for column in COLUMNS if column.name in CLASS),
+    *("rule", "context_rule"),
+)
+"""Columns that identify a row of :func:`kernels`."""
 _FAR: Final = 10
 """A call is far from its kernel's median if it takes so many times as long."""
 _MOST_FAR: Final = 2
@@ -113,7 +119,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     else:
         excluded = int(trace.tables.activities.select(copies.sum()).item())
     if excluded:
-        notes = (f"copies and memsets excluded: {excluded:,} (included in share)", *notes)
+        notes = ("copies and memsets excluded (included in share)", *notes)
     elif frame.is_empty():
         notes = (why_no_work(trace),)
     if unclassified and frame.height:

@@ -58,8 +58,8 @@ COLUMNS: Final = laid_out(
     (
         Column("category", CATEGORY, "class of kernels, as of `report`", title="class"),
         Column("part", PART, "part of the class, as of `report`"),
-        Column("calls", COUNT, "pieces of work"),
-        Column("time_ns", TIME, "summed durations"),
+        Column("calls", COUNT, "pieces of work", additive=True),
+        Column("time_ns", TIME, "summed durations", additive=True),
         Column("share", SHARE, "of all work"),
         _COST["flops"],
         _COST["executed_flops"],

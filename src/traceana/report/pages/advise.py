@@ -105,7 +105,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Command
     make = partial(_page, trace, advice, rule is not None)
     folded = "" if rule else "Evidence"
 
-    def complete(page: Page, limit: int | None) -> Page:
+    def complete(page: Page, limit: int | None, _: bool) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
         evident = findings_of(advice.findings, evidence=True, folded=folded, rows=limit)
         by_title = {finding.title: finding for finding in evident}

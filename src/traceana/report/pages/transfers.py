@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -11,13 +12,21 @@ from traceana.errors import UsageError
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Chart, Facts, Notes, Table
 from traceana.report.pages.analysis_pictures import bandwidths
-from traceana.report.pages.single_table import device_title, notes_of, table_result, with_values
-from traceana.table import Column, Kind, chosen
+from traceana.report.pages.single_table import (
+    device_title,
+    notes_of,
+    per_step_result,
+    table_result,
+    with_values,
+)
+from traceana.result import Result
+from traceana.table import Column, Kind, chosen, hiding
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
+    from traceana.analyze.per_step import Basis
     from traceana.report.result import CommandResult
-    from traceana.result import Arranged, Result
+    from traceana.result import Arranged
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import TransfersBy
 
@@ -34,11 +43,16 @@ LEAST_SHARE: Final = 0.01
 
 
 def transfers(
-    trace: Trace, *, by: TransfersBy = "direction", collectives: bool = False
+    trace: Trace,
+    *,
+    by: TransfersBy = "direction",
+    collectives: bool = False,
+    sum: bool = False,  # noqa: A002
 ) -> CommandResult:
     """Return one row per direction and kind of host memory, and per item of ``by``.
 
-    With ``collectives`` there is one row per collective and message size.
+    With ``collectives`` there is one row per collective and message size. Screens show means per
+    measured step, with ``sum`` and by step sums.
     """
     if collectives:
         if by != "direction":
@@ -47,24 +61,40 @@ def transfers(
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis
 
-    result = analysis.transfers(trace, by)
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        def pictures() -> list[Chart]:
+            if part.is_summary:
+                return []
+            sizes = result.frame
+            if by != "size":
+                of_part = analysis.transfers(part, "size")
+                sizes = (of_part if basis is None else basis.means(of_part)).frame
+            return bandwidths(sizes)
 
-    def pictures() -> list[Chart]:
-        if trace.is_summary:
-            return []
-        sizes = result if by == "size" else analysis.transfers(trace, "size")
-        return bandwidths(sizes.frame)
+        def below(rows: Arranged) -> tuple[Block, ...]:
+            each = "" if basis is None else f" {basis.per}"
+            copies = tuple(copy_notes(rows.frame, each)) if by == "direction" else ()
+            return (Notes(copies),) if copies else ()
 
-    def below(shown: Arranged) -> tuple[Block, ...]:
-        copies = tuple(copy_notes(shown.frame)) if by == "direction" else ()
-        return (Notes(copies),) if copies else ()
+        if basis is not None:
+            # Then the columns of sums have these figures.
+            columns = hiding(result.columns, ("step_count", "step_bytes"))
+            notes = tuple(note for note in result.notes if not note.startswith(analysis.ON_STEPS))
+            result = Result(result.frame, result.totals, notes, columns)
+        return table_result(
+            *("transfers", result, part),
+            summed=by != "step",
+            below=below,
+            screenful=40,
+            pictures=pictures,
+            basis=basis,
+        )
 
-    return table_result(
-        *("transfers", result, trace),
-        summed=by != "step",
-        below=below,
-        screenful=40,
-        pictures=pictures,
+    keys = (*([] if by == "direction" else [by]), "direction", "host_memory")
+    return per_step_result(
+        *(trace, partial(analysis.transfers, by=by), shown),
+        keys=keys,
+        sums=sum or by == "step",
     )
 
 
@@ -191,12 +221,12 @@ def _by_rank(result: Result) -> tuple[Block, ...]:
     return (*facts, table, *notes_of(notes))
 
 
-def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
+def copy_notes(frame: pl.DataFrame, each: str = "") -> list[tuple[str, str]]:
     """Return notes, with label and text, on rows of ``frame`` with costly copies.
 
     ``frame`` is the result of :func:`transfers` by direction. There are at most three notes, most
     time first, on copies over the host link that are small, from or to pageable memory or blocking,
-    or that take most of the copy time, exposed.
+    or that take most of the copy time, exposed. ``each`` is the divisor of means: `` per step``.
     """
     of_host = pl.col("direction").is_in(HOST_DIRECTIONS)
     rows = frame.filter(of_host, pl.col("time_ns").is_not_null()).to_dicts()
@@ -207,7 +237,7 @@ def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
         if row["time_ns"] >= LEAST_SHARE * whole
         and ((traits := _traits(row)) or _leads(row, whole))
     ]
-    return [_note(row, traits) for row, traits in costly[:MOST_NOTES]]
+    return [_note(row, traits, each) for row, traits in costly[:MOST_NOTES]]
 
 
 def _leads(row: Row, whole: int) -> bool:
@@ -226,10 +256,10 @@ def _traits(row: Row) -> list[str]:
     return traits
 
 
-def _note(row: Row, traits: list[str]) -> tuple[str, str]:
-    copies = numbers.counted(row["count"], "copy", "copies")
+def _note(row: Row, traits: list[str], each: str) -> tuple[str, str]:
+    copies = f"{numbers.mean(row['count'])} {'copy' if row['count'] == 1 else 'copies'}{each}"
     if row["mean_bytes"] is not None:
-        copies += f" of {numbers.size(row['mean_bytes'])}{' on average' * (row['count'] > 1)}"
+        copies += f" of {numbers.size(row['mean_bytes'])}{' on average' * (row['count'] != 1)}"
     if row["bytes_per_s"] is not None:
         copies += f" at {numbers.rate(row['bytes_per_s'])}"
     if row["peak_share"] is not None:
