@@ -83,7 +83,7 @@ def test_every_table_of_sums_has_it() -> None:
     over = "sums over the capture (2 steps of 2 processes)"
     assert line(transfers(trace, sum=True)) == over
     assert line(transfers(trace, by="size", sum=True)) == over
-    assert line(all_collectives(trace)) == over
+    assert line(all_collectives(trace, sum=True)) == over
     assert line(flops(trace, sum=True)) == over
     assert line(flops(cnn_steps(), by="class", sum=True)).startswith("sums over the capture (")
     # By step, each row is of its own step.

@@ -233,7 +233,8 @@ def _sizes(
 
 _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
 
-_KEYS: Final = ("collective", "message_bytes", "ranks")
+MESSAGE_KEYS: Final = ("collective", "message_bytes", "ranks")
+"""Columns that identify a row of :func:`by_message`."""
 
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ONCE: Final = ("broadcast", "reduce", "send_recv")
@@ -361,9 +362,9 @@ def by_message(trace: Trace) -> Result:
     each = collectives.with_columns(message_size().alias("message_bytes"))
     compute = _computing(trace)
     frame = (
-        with_share(aggregated(each, _KEYS, MESSAGES))
-        .join(exposed(each, compute, _KEYS), on=_KEYS, how="left", nulls_equal=True)
-        .sort("time_ns", *_KEYS, descending=[True, False, False, False], nulls_last=True)
+        with_share(aggregated(each, MESSAGE_KEYS, MESSAGES))
+        .join(exposed(each, compute, MESSAGE_KEYS), on=MESSAGE_KEYS, how="left", nulls_equal=True)
+        .sort("time_ns", *MESSAGE_KEYS, descending=[True, False, False, False], nulls_last=True)
     )
     frame = conformed(completed(frame, MESSAGES), MESSAGES)
     together = exposed(each, compute, ())["exposed_ns"].sum()

@@ -55,8 +55,7 @@ FLOPS_PER_STEP: Final = (
         shown=False,
     ),
 )
-COSTS: Final = (
-    *FLOPS_PER_STEP,
+BYTES_PER_STEP: Final = (
     Column(
         "step_bytes",
         BYTES,
@@ -65,6 +64,7 @@ COSTS: Final = (
         shown=False,
     ),
 )
+COSTS: Final = (*FLOPS_PER_STEP, *BYTES_PER_STEP)
 _ALL: Final = 0.9995
 """A share from here on is printed as 100.0 %."""
 _SOURCES: Final = {

@@ -48,7 +48,7 @@ from traceana.timeline.copies import (
     link_peaks,
 )
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
-from traceana.timeline.work import kernels_of
+from traceana.timeline.work import kernels_of, work_ns
 from traceana.trace.work import OUTSIDE, layer_labels
 from traceana.vocabulary.option_words import TransfersBy
 
@@ -439,8 +439,11 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> tu
         kernels = kernels_of(trace, "name_id", "duration")
         times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
         if len(times):
-            took = f"{len(times):,} in {int(times.sum()) / 1e6:,.4g} ms"
-            notes.append(f"copies by kernels: {took}, counted as kernels and not in this table")
+            part = 100 * int(times.sum()) / work_ns(trace)
+            notes.append(
+                f"copies by kernels: {part:.1f} % of GPU time, counted as kernels and not in this "
+                "table"
+            )
     if each.is_empty():
         if notes:
             return ("no copies with a record of their own", *notes)

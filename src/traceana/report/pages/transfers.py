@@ -58,7 +58,7 @@ def transfers(
         if by != "direction":
             raise UsageError("--collectives has no groups: leave out --by")
         needs_timeline(trace, "transfers --collectives")
-        return all_collectives(trace)
+        return all_collectives(trace, sum=sum)
     from traceana.analyze import transfers as analysis
 
     def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
@@ -98,20 +98,29 @@ def transfers(
     )
 
 
-def all_collectives(trace: Trace) -> CommandResult:
-    """Return one row per collective and message size; the page also has the waits by rank."""
-    from traceana.analyze.collective_ranks import by_rank
-    from traceana.analyze.communication import by_message
+def all_collectives(trace: Trace, *, sum: bool = False) -> CommandResult:  # noqa: A002
+    """Return one row per collective and message size; the page also has the waits by rank.
 
-    ranks = by_rank(trace)
-    apart = ranks.frame.height > 0
-    return table_result(
-        *("transfers", by_message(trace), trace),
-        summed=True,
-        below=lambda _: _by_rank(ranks) if apart else (),
-        sections=lambda: {"ranks": ranks} if apart else {},
-        screenful=40,
-    )
+    Screens show means per measured step, with ``sum`` sums over the capture.
+    """
+    from traceana.analyze.collective_ranks import by_rank
+    from traceana.analyze.communication import MESSAGE_KEYS, by_message
+
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        ranks = by_rank(part)
+        apart = ranks.frame.height > 0
+        # A rank has each step once.
+        steps = None if basis is None else part.tables.steps["number"].n_unique()
+        return table_result(
+            *("transfers", result, part),
+            summed=True,
+            below=lambda _: _by_rank(ranks, steps) if apart else (),
+            sections=lambda: {"ranks": ranks} if apart else {},
+            screenful=40,
+            basis=basis,
+        )
+
+    return per_step_result(trace, by_message, shown, keys=MESSAGE_KEYS, sums=sum)
 
 
 def wait_and_transfer(trace: Trace, units: int) -> str:
@@ -179,8 +188,12 @@ def _by_partner(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_rank(result: Result) -> tuple[Block, ...]:
-    """Return how often each rank arrived last, and the wait of each collective by rank."""
+def _by_rank(result: Result, steps: int | None) -> tuple[Block, ...]:
+    """Return how often each rank arrived last, and the wait of each collective by rank.
+
+    Times are means over ``steps``; None: sums.
+    """
+    divisor, per = steps or 1, "" if steps is None else " per step"
     of, rows = _partners(result)
     if rows.is_empty():
         return notes_of(result.notes)
@@ -188,16 +201,16 @@ def _by_rank(result: Result) -> tuple[Block, ...]:
     order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
     late = ", ".join(
         f"{of} {partner} in {numbers.count(last)} of {numbers.count(count)} "
-        f"(others waited {numbers.duration(caused)})"
+        f"(others waited {numbers.duration(caused // divisor)}{per})"
         for partner, _, last, count, caused in order.head(MOST_LATE).iter_rows()
         if last
     )
     most = of_partner["partner"].to_list()[:MOST_PARTNERS]
     keys = ["collective", "message_bytes"]
     frame = rows.group_by(keys, maintain_order=True).agg(
-        pl.col("count").max(),
+        pl.col("count").max() if steps is None else pl.col("count").max() / steps,
         *(
-            pl.when(partner=partner).then("wait_ns").sum().alias(f"wait_ns {partner}")
+            (pl.when(partner=partner).then("wait_ns").sum() // divisor).alias(f"wait_ns {partner}")
             for partner in most
         ),
     )
@@ -215,8 +228,8 @@ def _by_rank(result: Result) -> tuple[Block, ...]:
     left_out = of_partner.height - len(most)
     notes = (*result.notes, *([f"{left_out} more in the JSON"] if left_out else []))
     table = Table(frame, columns, totals, tuple(reversed(most)))
-    summed = _split(int(rows["time_ns"].sum()), int(rows["wait_ns"].sum()))
-    split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s")
+    summed = _split(*(int(rows[name].sum()) // divisor for name in ("time_ns", "wait_ns")))
+    split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s{per}")
     facts = (Facts((split, *([("last to arrive", late)] if late else []))),)
     return (*facts, table, *notes_of(notes))
 
