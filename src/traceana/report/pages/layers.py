@@ -271,18 +271,18 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
 
 
 def _utilization(used: Utilization) -> tuple[tuple[str, str], ...]:
-    about = "at least " if used.at_least else ""
-    peak, work = numbers.flop_rate(used.peak_flops_per_s), numbers.flops(used.model_flops)
-    rows = [
-        (
-            "MFU",
-            f"{about}{numbers.share(used.mfu)} of {peak} per device, with {work} per step in "
-            "convolutions and matrix products",
-        )
-    ]
+    rows = [("MFU", f"{mfu(used)} in convolutions and matrix products")]
     if used.hfu > used.mfu:
-        rows.append(("HFU", f"{about}{numbers.share(used.hfu)}, with recomputed products"))
+        at_least = "at least " if used.at_least else ""
+        rows.append(("HFU", f"{at_least}{numbers.share(used.hfu)}, with recomputed products"))
     return tuple(rows)
+
+
+def mfu(used: Utilization) -> str:
+    """Return the MFU, the peak that it is of, and the FLOPs of the model."""
+    at_least = "at least " if used.at_least else ""
+    peak, work = numbers.flop_rate(used.peak_flops_per_s), numbers.flops(used.model_flops)
+    return f"{at_least}{numbers.share(used.mfu)} of {peak} per device, with {work} per step"
 
 
 def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:

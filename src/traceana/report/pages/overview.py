@@ -17,6 +17,7 @@ from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.layers import LAYER_KEYS, layers
 from traceana.analyze.per_step import Basis, basis
+from traceana.analyze.roofline import Utilization, utilization
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
 from traceana.result import Result
@@ -52,6 +53,8 @@ class Overview(msgspec.Struct, frozen=True):
     transfers: Result
     unrecorded: str | None
     """The GPU's work that was not recorded: :func:`traceana.analyze.unrecorded.unrecorded`."""
+    flop_utilization: Utilization | None
+    """MFU and HFU; None without steps, a known peak, or counted products."""
     advice: Advice
     basis: ReportBasis
 
@@ -112,6 +115,7 @@ class Overview(msgspec.Struct, frozen=True):
             self.recorded_ns,
             self.timed_ns,
             self.utilization,
+            None if self.flop_utilization is None else self.flop_utilization.mfu,
             bottleneck,
             advice.findings,
         )
@@ -122,7 +126,8 @@ class Summary(msgspec.Struct, frozen=True):
     (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
     the profiler), null where the step time is as recorded; ``timed_ns`` (the step that the recorded
     run timed without the profiler, null where it did not); ``utilization`` (a fraction of the
-    measured steps' time, else of the capture); ``bottleneck`` (null without device work) and
+    measured steps' time, else of the capture); ``mfu`` (model FLOP utilization, null without steps,
+    a known peak or FLOP counts); ``bottleneck`` (null without device work) and
     ``recommendations``."""
 
     step_time: StepTime | None
@@ -130,6 +135,7 @@ class Summary(msgspec.Struct, frozen=True):
     recorded_ns: int | None
     timed_ns: int | None
     utilization: float | None
+    mfu: float | None
     bottleneck: Bottleneck | None
     recommendations: tuple[Finding, ...]
 
@@ -170,6 +176,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
         busy=busy(trace),
         transfers=tables[2],
         unrecorded=missing,
+        flop_utilization=utilization(trace, trace.manifest),
         advice=Advice((), ())
         if trace.is_summary or missing is not None
         else advise(trace, batches=batches),

@@ -169,6 +169,10 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         apart = whole.busy.frame.unique("rank", maintain_order=True)
         if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
             yield "", text
+    if whole.flop_utilization is not None:
+        from traceana.report.pages.layers import mfu
+
+        yield "MFU", mfu(whole.flop_utilization)
     if whole.breakdown.frame.height:
         yield "Bottleneck", _bottleneck(whole)
     if (whole.basis.breakdown.frame["category"] == "collective").any():
