@@ -127,7 +127,8 @@ COMMANDS: Final = {
             name="kernels",
             summary="Kernels by time: calls, time, class.",
             help="For a CPU trace, operators. CSV, JSON and Parquet have all classification "
-            "columns and the rule that matched.",
+            "columns and the rule that matched. A wide terminal (or --columns) also shows grid, "
+            "block, registers, shared memory, occupancy, waves and tail.",
             example="traceana kernels trace.json.gz --by shape",
             function="traceana.report.pages.kernels:kernels",
             of="trace",

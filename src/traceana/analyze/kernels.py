@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze import summaries
+from traceana.analyze.launch_configuration import COLUMNS as CONFIGURATION
+from traceana.analyze.launch_configuration import launch_configurations
 from traceana.analyze.measured import COLUMNS as MEASURED
 from traceana.analyze.measured import (
     added,
@@ -65,6 +67,7 @@ COLUMNS: Final = laid_out(
         ),
         Column("min_ns", TIME, "shortest call", _DURATION.min(), scale=ONE_CALL),
         Column("max_ns", TIME, "longest call", _DURATION.max(), scale=ONE_CALL),
+        *CONFIGURATION,
         *MEASURED,
         *(CLASS[name] for name in ("family", "precision", "tensor_core", "gemm_layout", "tile")),
         *(CLASS[name] for name in ("function", "epilogue", "library")),
@@ -138,6 +141,8 @@ def _ran(trace: Trace) -> pl.DataFrame:
         by_name = summaries.kernels(trace)
     else:
         by_name = aggregated(kernels_of(trace, *SOURCE, "duration"), SOURCE, COLUMNS)
+        configured = launch_configurations(trace)
+        by_name = by_name.join(configured, on=SOURCE, how="left", nulls_equal=True)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
     by_name = with_measured_rates(by_name, trace)
     return (

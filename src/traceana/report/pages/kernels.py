@@ -28,11 +28,17 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import KernelsBy
 
+_OF_LAUNCHES: Final = (
+    *("configurations", "registers", "shared_memory", "theoretical_occupancy", "block", "grid"),
+    *("waves", "tail_share", "estimated_occupancy"),
+)
 DROPPED: Final = (
+    *_OF_LAUNCHES,
     *("mean_ns", "min_ns", "max_ns", "direction", "std_ns", "median_ns", "algorithm", "share"),
     *("category", "batched"),
 )
 DROPPED_MEASURED: Final = (
+    *_OF_LAUNCHES,
     *("mean_ns", "min_ns", "max_ns", "std_ns", "median_ns", "ncu_ns", "measured_flops"),
     *("algorithm", "direction"),
     *("share", "batched"),
