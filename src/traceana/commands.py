@@ -193,8 +193,9 @@ COMMANDS: Final = {
                 Option(
                     "by",
                     FlopsBy,
-                    "One row per operator and pass; per kernel class with its roofline; or per "
-                    "operator and input shapes with FLOP/s and percent of peak.",
+                    "One row per operator and pass; per kernel class with its roofline; per "
+                    "operator and input shapes with FLOP/s and percent of peak; or per GEMM: M, N, "
+                    "K, layout, FLOP/s, bandwidth and arithmetic intensity.",
                 ),
                 Option(
                     "explain", bool, "List the formulas in use, their derivations and operators."

@@ -36,6 +36,7 @@ COMMANDS: Any = [
     flops,
     partial(flops, by="class"),
     partial(flops, by="shape"),
+    partial(flops, by="gemm"),
     transfers,
     partial(transfers, by="layer"),
     partial(transfers, by="size"),

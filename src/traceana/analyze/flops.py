@@ -213,7 +213,7 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     ).with_columns(pl.coalesce("calls", "calls_uncounted").alias("calls"))
     frame = with_share(frame, "flops")
     # Not every trace has the gradient that a kernel computes.
-    counted, spent = _by_operator(trace, units(trace, model))
+    counted, spent = by_operator(trace, units(trace, model))
     machine_peaks = machine(trace)[0]
     for unit, peak in ((["operator", "part"], "_of_part"), (["operator"], "_of_all")):
         of_unit = peaks_by(spent, unit, machine_peaks, counted)
@@ -337,7 +337,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     if not any_work(trace):
         return nothing(SHAPE_COLUMNS, why_no_work(trace))
     computed = units(trace, model)
-    counted, spent = _by_operator(trace, computed)
+    counted, spent = by_operator(trace, computed)
     keys = list(SHAPE_KEYS)
     counts = counted.group_by(keys).agg(
         pl.col("calls").fill_null(1).sum(),
@@ -364,7 +364,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     )
 
 
-def _by_operator(trace: Trace, computed: Units) -> tuple[pl.DataFrame, pl.DataFrame]:
+def by_operator(trace: Trace, computed: Units) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the counts and the time of counted units, with their operator, part, shapes and
     types."""
     ops = trace.tables.ops.select(

@@ -177,7 +177,7 @@ def flops(
     explain: bool = False,
     sum: bool = False,  # noqa: A002
 ) -> CommandResult:
-    """Return FLOPs and compulsory bytes by operator, by class with its roofline, or by shapes.
+    """Return FLOPs and compulsory bytes by operator, class with its roofline, shapes, or GEMM.
 
     With ``explain``, return the formulas in use with their derivations and operators. Screens show
     means per measured step, with ``sum`` sums over the capture.
@@ -185,6 +185,7 @@ def flops(
     needs_timeline(trace, "flops")
     from traceana.analyze.flops import OPERATOR_KEYS, SHAPE_KEYS, formulas, shapes
     from traceana.analyze.flops import flops as analysis
+    from traceana.analyze.gemms import GEMM_KEYS, gemms
     from traceana.analyze.roofline import roofline, utilization
 
     model = trace.manifest
@@ -205,6 +206,7 @@ def flops(
         "operator": (partial(analysis, model=model), OPERATOR_KEYS),
         "class": (partial(roofline, model=model), ("category", "part")),
         "shape": (partial(shapes, model=model), SHAPE_KEYS),
+        "gemm": (partial(gemms, model=model), GEMM_KEYS),
     }
     analyze, keys = analyses[by]
 
@@ -212,7 +214,7 @@ def flops(
         def pictures() -> Sequence[Block]:
             if by == "class":
                 return _roofline(part, result.frame)
-            if by == "shape":
+            if by in ("shape", "gemm"):
                 return ()
             return bars(
                 result.frame,
@@ -224,7 +226,7 @@ def flops(
         return table_result(
             *("flops", result, part),
             summed=True,
-            below=partial(below, "part" if by == "class" else "operator"),
+            below=partial(below, {"class": "part", "gemm": "operators"}.get(by, "operator")),
             sections=sections,
             screenful=40,
             pictures=pictures,
