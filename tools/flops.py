@@ -57,8 +57,8 @@ Layouts: N images, C input channels, K filters, R x S windows, P x Q outputs, g 
 
 UTILIZATION = """## Utilization of a step
 
-`flops` and `report` print MFU, the FLOP utilization of the model (Chowdhery et al., "PaLM", 2022, appendix B),
-where the trace has steps and the device's peak is known:
+`flops` and `report` print MFU, the FLOP utilization of the model (Chowdhery et al., "PaLM", 2022,
+appendix B), where the trace has steps and the device's peak is known:
 
     MFU = model FLOPs per step / (step time · devices · peak)
 
