@@ -57,8 +57,8 @@ Layouts: N images, C input channels, K filters, R x S windows, P x Q outputs, g 
 
 UTILIZATION = """## Utilization of a step
 
-`flops` prints MFU, the FLOP utilization of the model (Chowdhery et al., "PaLM", 2022, appendix B),
-where the trace has steps and the device's peak is known:
+`flops` and `report` print MFU, the FLOP utilization of the model (Chowdhery et al., "PaLM", 2022,
+appendix B), where the trace has steps and the device's peak is known:
 
     MFU = model FLOPs per step / (step time · devices · peak)
 
@@ -70,6 +70,10 @@ where the trace has steps and the device's peak is known:
 - Steps are the measured ones, without warm-up; idle time counts. Where the host runs ahead (a step
   returns before its work has run), the busy time of the work that the steps launched replaces a
   shorter step time. `at least`: some products have no FLOP count.
+
+`flops --by gemm` has a row per matrix product: M, N, K, batch, layout and precision, with FLOP/s,
+bandwidth and arithmetic intensity over the time of its kernels alone. M, N and K are from the
+operator's recorded shapes (row-major), layout and precision from the kernel's name.
 
 `flops --by shape` has FLOP/s and percent of peak by operator and input shapes; `kernels --by shape`
 has the kernels that ran for each shape.

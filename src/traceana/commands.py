@@ -82,6 +82,13 @@ class Command:
         return "\n\n".join(part for part in (self.summary, self.help, example) if part)
 
 
+_SUM: Final = Option(
+    "sum",
+    bool,
+    "Sums over the capture. Default: means per measured step, where the trace has steps; JSON, "
+    "CSV, TSV, Parquet and XLSX always have the sums.",
+)
+
 COMMANDS: Final = {
     command.name: command
     for command in (
@@ -120,12 +127,13 @@ COMMANDS: Final = {
             name="kernels",
             summary="Kernels by time: calls, time, class.",
             help="For a CPU trace, operators. CSV, JSON and Parquet have all classification "
-            "columns and the rule that matched.",
+            "columns and the rule that matched. A wide terminal (or --columns) also shows grid, "
+            "block, registers, shared memory, occupancy, waves and tail.",
             example="traceana kernels trace.json.gz --by shape",
             function="traceana.report.pages.kernels:kernels",
             of="trace",
             recorded=True,
-            columns="analyze.kernels:COLUMNS",
+            columns="analyze.kernels:COLUMNS analyze.per_step:COLUMNS",
             options=(
                 Option("unclassified", bool, "Only unclassified kernels, by time."),
                 Option(
@@ -133,6 +141,7 @@ COMMANDS: Final = {
                     KernelsBy,
                     "One row per kernel; per class; or per kernel, operator and input shapes.",
                 ),
+                _SUM,
             ),
             needs=("activities", "counters"),
         ),
@@ -146,7 +155,7 @@ COMMANDS: Final = {
             function="traceana.report.pages.layers:layers",
             of="trace",
             recorded=True,
-            columns="analyze.layers:COLUMNS",
+            columns="analyze.layers:COLUMNS analyze.per_step:COLUMNS analyze.per_step:COSTS",
             options=(
                 Option("by", LayersBy, "One row per layer, or per layer type."),
                 Option("depth", int, "Group layers by the first N parts of their paths.", "N"),
@@ -166,6 +175,7 @@ COMMANDS: Final = {
                     bool,
                     "Measure the peaks of this machine's CPU, for CPU traces recorded on it.",
                 ),
+                _SUM,
             ),
         ),
         Command(
@@ -178,17 +188,19 @@ COMMANDS: Final = {
             example="traceana flops trace.json.gz --by class",
             function="traceana.report.pages.layers:flops",
             of="trace",
-            columns="analyze.flops:COLUMNS",
+            columns="analyze.flops:COLUMNS analyze.per_step:COLUMNS analyze.per_step:COSTS",
             options=(
                 Option(
                     "by",
                     FlopsBy,
-                    "One row per operator and pass; per kernel class with its roofline; or per "
-                    "operator and input shapes with FLOP/s and percent of peak.",
+                    "One row per operator and pass; per kernel class with its roofline; per "
+                    "operator and input shapes with FLOP/s and percent of peak; or per GEMM: M, N, "
+                    "K, layout, FLOP/s, bandwidth and arithmetic intensity.",
                 ),
                 Option(
                     "explain", bool, "List the formulas in use, their derivations and operators."
                 ),
+                _SUM,
             ),
         ),
         Command(
@@ -213,6 +225,7 @@ COMMANDS: Final = {
                     "One row per collective and message size: algorithm and bus bandwidth, "
                     "exposed time.",
                 ),
+                _SUM,
             ),
         ),
         Command(

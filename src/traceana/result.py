@@ -160,4 +160,10 @@ def ratio(value: pl.Expr, reference: pl.Expr) -> pl.Expr:
 def sums(frame: pl.DataFrame, *columns: str) -> dict[str, int]:
     """Return the sum of each of ``columns``, without columns that are null in every row."""
     known = [name for name in columns if frame.is_empty() or frame[name].count()]
-    return {column: int(frame[column].sum()) for column in known}
+    return {column: column_sum(frame[column]) for column in known}
+
+
+def column_sum(values: pl.Series) -> Any:
+    """Return the sum of ``values``: an int, of means of counts a float."""
+    total: Any = values.sum()
+    return total if values.dtype.is_float() else int(total)

@@ -107,7 +107,8 @@ class Column(msgspec.Struct, frozen=True, eq=False):
     equal ones that with the first name; those without one stay. ``bars`` draws bars beside the
     column, which go at that rank. Columns that are not ``shown`` are in the machine formats, and on
     a screen by ``--columns``. A ``signed`` value is a difference. A duration that is 0 in all rows
-    is left out, unless ``zeros``.
+    is left out, unless ``zeros``. An ``additive`` value is a sum over the steps: screens show its
+    mean per step.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Column(msgspec.Struct, frozen=True, eq=False):
     shown: bool = True
     signed: bool = False
     zeros: bool = False
+    additive: bool = False
     type: DataType | None = None
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ def test_the_suffix_determines_the_format(run: Run, bundle: Path, tmp_path: Path
     assert len(json.loads((tmp_path / "kernels.json").read_text())["rows"]) == 6
     assert (tmp_path / "kernels.csv").read_text().startswith("name,category,algorithm,")
     assert pl.read_parquet(tmp_path / "kernels.parquet").height == 6
-    assert (tmp_path / "kernels.txt").read_text().startswith("Table  sums over the capture")
+    assert (tmp_path / "kernels.txt").read_text().startswith("Table  averages over 2 of 3 steps")
     assert "\x1b" not in (tmp_path / "kernels.txt").read_text()
 
 

@@ -45,7 +45,7 @@ def test_report_and_kernels_have_the_printed_times(run: Run, file: Path) -> None
     assert classes == {"conv": 91_234_567, "memcpy": 6_957_100, "gemm": 4_270_912, "memset": 1_344}
     whole = output(run, "kernels", file)
     kernels = whole["rows"]
-    assert "copies and memsets excluded: 15" in whole["meta"]["notes"][0]
+    assert "copies and memsets excluded" in whole["meta"]["notes"][0]
     assert [(row["calls"], row["time_ns"], row["median_ns"]) for row in kernels] == [
         (104, 91_234_567, None),
         (7, 4_270_912, None),

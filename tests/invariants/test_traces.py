@@ -44,7 +44,6 @@ from traceana.report.pages.layers import layers as layers_page
 from traceana.report.pages.overview import Overview
 from traceana.report.pages.report import report
 from traceana.report.terminal import Terminal, render
-from traceana.result import arrange
 from traceana.timeline.critical import critical, segments
 from traceana.timeline.graph import windows
 from traceana.timeline.idle import idle, idle_time
@@ -326,7 +325,7 @@ def the_first_screen_has_the_work_of_the_measured_steps(one: Recorded) -> None:
     each = dict(
         whole.select(pl.concat_str("category", "part", ignore_nulls=True), "step_ns").rows()
     )
-    means = basis.mean(arrange(basis.breakdown)).frame
+    means = basis.means(basis.breakdown).frame
     named = own.select(pl.concat_str("category", "part", ignore_nulls=True)).to_series()
     assert [each[name] for name in named] == means["time_ns"].to_list()
 

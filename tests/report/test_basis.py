@@ -289,3 +289,20 @@ def test_each_capture_has_a_name() -> None:
     assert facts_of(page_of(trace))["GPU utilization"].startswith("3.0 % of step time")
     lines = facts_of(idle(trace).page())
     assert " of 100.0 ms capture of this rank · " in lines["rank 1 GPU 0"]
+
+
+def test_the_mfu_is_that_of_flops() -> None:
+    trace = opened(FIXTURES / "gpu/alexnet_b128.json.gz")
+    facts = facts_of(page_of(trace))
+    of_flops = next(block for block in flops(trace).page().blocks if block_is_mfu(block))
+    assert isinstance(of_flops, Facts)
+    assert dict(of_flops.rows)["MFU"] == f"{facts['MFU']} in convolutions and matrix products"
+    assert (
+        report(trace).summary.mfu
+        == flops(trace).page().data.sections["utilization"].frame["mfu"][0]
+    )
+    assert "MFU" not in facts_of(page_of(training())), "no FLOPs are known"
+
+
+def block_is_mfu(block: object) -> bool:
+    return isinstance(block, Facts) and block.rows[0][0] == "MFU"

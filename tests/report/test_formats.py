@@ -96,6 +96,9 @@ def test_the_meta_of_a_table() -> None:
     assert meta["file"] == "built.json"
     assert meta["format"] == "kineto"
     assert meta["units"] == {
+        "step_ns": "ns",
+        "step_flops": "FLOP",
+        "step_bytes": "B",
         "forward_ns": "ns",
         "backward_ns": "ns",
         "optimizer_ns": "ns",

@@ -1,8 +1,9 @@
-"""Above each table of sums over the capture, a line names what they are over."""
+"""Above each table of sums over the capture, or of means, a line names what they are over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -48,26 +49,44 @@ def training(processes: int, *, of_containers: bool = False) -> Trace:
 
 
 @pytest.mark.parametrize("make", [kernels, layers])
-def test_the_shares_are_of_all_gpu_time(make: Callable[[Trace], CommandResult]) -> None:
-    assert line(make(training(1))) == (
+def test_the_shares_are_of_all_gpu_time(make: Callable[..., CommandResult]) -> None:
+    summed = partial(make, sum=True)
+    assert line(summed(training(1))) == (
         "sums over the capture (2 steps) · share: of 10.00 ms summed GPU time"
     )
-    assert line(make(training(3))) == (
+    assert line(summed(training(3))) == (
         "sums over the capture (2 steps of 3 processes) · share: of 30.00 ms summed GPU time"
     )
-    assert line(make(training(3, of_containers=True))) == line(make(training(3)))
-    assert line(make(select(training(1), steps=[1]))) == (
+    assert line(summed(training(3, of_containers=True))) == line(summed(training(3)))
+    assert line(summed(select(training(1), steps=[1]))) == (
         "sums over the selected steps (1 step) · share: of 5.00 ms summed GPU time"
+    )
+
+
+@pytest.mark.parametrize("make", [kernels, layers])
+def test_the_means_name_their_steps(make: Callable[..., CommandResult]) -> None:
+    averages = "averages over 2 steps, too few to detect warm-up"
+    assert line(make(training(1))) == f"{averages} · share: of 5.00 ms GPU time"
+    of_three = f"{averages}, per step and process · share: of 5.00 ms GPU time"
+    assert line(make(training(3))) == line(make(training(3, of_containers=True))) == of_three
+    assert line(make(select(training(1), steps=[1]))) == (
+        "1 step, possibly warm-up · share: of 5.00 ms GPU time"
+    )
+    assert line(make(cnn_steps())) == (
+        "averages over 2 of 3 steps, warm-up step 1 excluded (over 1.25 times the median) · share: "
+        "of 4.40 µs GPU time · 33.3 % of GPU time is outside these steps"
     )
 
 
 def test_every_table_of_sums_has_it() -> None:
     trace = training(2)
     over = "sums over the capture (2 steps of 2 processes)"
-    assert line(transfers(trace)) == over
-    assert line(transfers(trace, by="size")) == over
-    assert line(all_collectives(trace)) == over
-    assert line(flops(trace)) == over
-    assert line(flops(cnn_steps(), by="class")).startswith("sums over the capture (")
+    assert line(transfers(trace, sum=True)) == over
+    assert line(transfers(trace, by="size", sum=True)) == over
+    assert line(all_collectives(trace, sum=True)) == over
+    assert line(flops(trace, sum=True)) == over
+    assert line(flops(cnn_steps(), by="class", sum=True)).startswith("sums over the capture (")
     # By step, each row is of its own step.
-    assert "sums over" not in render(transfers(trace, by="step").page())
+    by_step = render(transfers(trace, by="step").page())
+    assert "sums over" not in by_step
+    assert "averages over" not in by_step

@@ -97,8 +97,8 @@ COLUMNS: Final = (
         "algorithm of a convolution, BLAS name of a product, direction of a copy, function of some "
         "others; null where a class has no parts",
     ),
-    Column("calls", COUNT, "pieces of work"),
-    Column("time_ns", TIME, "summed durations"),
+    Column("calls", COUNT, "pieces of work", additive=True),
+    Column("time_ns", TIME, "summed durations", additive=True),
     Column(
         "step_ns",
         TIME,

@@ -233,7 +233,8 @@ def _sizes(
 
 _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
 
-_KEYS: Final = ("collective", "message_bytes", "ranks")
+MESSAGE_KEYS: Final = ("collective", "message_bytes", "ranks")
+"""Columns that identify a row of :func:`by_message`."""
 
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ONCE: Final = ("broadcast", "reduce", "send_recv")
@@ -361,9 +362,9 @@ def by_message(trace: Trace) -> Result:
     each = collectives.with_columns(message_size().alias("message_bytes"))
     compute = _computing(trace)
     frame = (
-        with_share(aggregated(each, _KEYS, MESSAGES))
-        .join(exposed(each, compute, _KEYS), on=_KEYS, how="left", nulls_equal=True)
-        .sort("time_ns", *_KEYS, descending=[True, False, False, False], nulls_last=True)
+        with_share(aggregated(each, MESSAGE_KEYS, MESSAGES))
+        .join(exposed(each, compute, MESSAGE_KEYS), on=MESSAGE_KEYS, how="left", nulls_equal=True)
+        .sort("time_ns", *MESSAGE_KEYS, descending=[True, False, False, False], nulls_last=True)
     )
     frame = conformed(completed(frame, MESSAGES), MESSAGES)
     together = exposed(each, compute, ())["exposed_ns"].sum()
@@ -417,12 +418,13 @@ MESSAGES: Final = laid_out(
             "run differ",
             type=pl.Int32,
         ),
-        Column("count", COUNT, "number of collectives", pl.len(), title="calls"),
+        Column("count", COUNT, "number of collectives", pl.len(), title="calls", additive=True),
         Column(
             "time_ns",
             TIME,
             "summed durations, waiting for other ranks included",
             pl.col("duration").sum(),
+            additive=True,
         ),
         Column(
             "mean_ns",
@@ -438,6 +440,7 @@ MESSAGES: Final = laid_out(
             "time in which a collective of the row ran and nothing but collectives on its device; "
             "overlapping collectives count once in their row, and once in the total",
             zeros=True,
+            additive=True,
         ),
         Column(
             "algbw_bytes_per_s",
@@ -470,6 +473,7 @@ MESSAGES: Final = laid_out(
             "input bytes of a rank; null where one is not recorded",
             whole_sum("bytes"),
             scale="memory",
+            additive=True,
         ),
     ),
     hidden="part bytes",

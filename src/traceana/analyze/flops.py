@@ -70,8 +70,14 @@ COLUMNS: Final = laid_out(
             "is of several parts together",
         ),
         Column("kind", TEXT, "`conv2d`, `linear`, `batch_norm` …"),
-        Column("calls", COUNT, "how often it ran"),
-        Column("flops", FLOPS, "a multiply-accumulate is two; null: not counted", scale=OF_FLOPS),
+        Column("calls", COUNT, "how often it ran", additive=True),
+        Column(
+            "flops",
+            FLOPS,
+            "a multiply-accumulate is two; null: not counted",
+            scale=OF_FLOPS,
+            additive=True,
+        ),
         Column("share", SHARE, "of all FLOPs"),
         _COST["executed_flops"],
         _COST["bytes"],
@@ -79,6 +85,7 @@ COLUMNS: Final = laid_out(
             "time_ns",
             TIME,
             "of the work launched for it; null where that is in a row together with other work",
+            additive=True,
         ),
         *(_COST[name] for name in ("flops_per_s", "of_peak", "over_peak")),
         Column("formula", TEXT, "ids of the formulas (`--explain` derives them)"),
@@ -111,8 +118,13 @@ SHAPE_COLUMNS: Final = laid_out(
             "tensor; null where not recorded",
         ),
         Column("types", TEXT, "of the inputs, the different ones; null where not recorded"),
-        Column("calls", COUNT, "executions of the operator"),
-        Column("time_ns", TIME, "of all its work, layout conversions and copies included"),
+        Column("calls", COUNT, "executions of the operator", additive=True),
+        Column(
+            "time_ns",
+            TIME,
+            "of all its work, layout conversions and copies included",
+            additive=True,
+        ),
         Column("share", SHARE, "of all work"),
         Column("mean_ns", TIME, "mean per execution, rounded down", scale=ONE_CALL),
         *COSTS,
@@ -131,8 +143,8 @@ KERNEL_COLUMNS: Final = laid_out(
             "without one",
         ),
         Column("shapes", LONG, "of its inputs, as of `flops --by shape`"),
-        Column("calls", COUNT, "how often it ran"),
-        Column("time_ns", TIME, "summed durations"),
+        Column("calls", COUNT, "how often it ran", additive=True),
+        Column("time_ns", TIME, "summed durations", additive=True),
         Column("share", SHARE, "of the GPU time, copies and memsets included"),
         Column("mean_ns", TIME, "mean call, rounded down", scale=ONE_CALL),
         Column("min_ns", TIME, "shortest call", scale=ONE_CALL),
@@ -180,7 +192,7 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
         .alias("part"),
         pl.when(of_instruction & pl.col("partial")).then(pl.lit(PARTLY)).alias("reason"),
     )
-    keys = [*_ROW, "reason"]
+    keys = [*OPERATOR_KEYS]
     counted = costs.group_by(keys).agg(
         pl.col("count").sum().alias("calls"),
         pl.col("flops").sum(),
@@ -201,7 +213,7 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     ).with_columns(pl.coalesce("calls", "calls_uncounted").alias("calls"))
     frame = with_share(frame, "flops")
     # Not every trace has the gradient that a kernel computes.
-    counted, spent = _by_operator(trace, units(trace, model))
+    counted, spent = by_operator(trace, units(trace, model))
     machine_peaks = machine(trace)[0]
     for unit, peak in ((["operator", "part"], "_of_part"), (["operator"], "_of_all")):
         of_unit = peaks_by(spent, unit, machine_peaks, counted)
@@ -223,6 +235,8 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
 
 
 _ROW: Final = ["operator", "part", "kind", "formula"]
+OPERATOR_KEYS: Final = (*_ROW, "reason")
+"""Columns that identify a row of :func:`flops`."""
 
 
 def _timed(costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -309,7 +323,8 @@ def formulas(counted: Result) -> Result:
     return Result(conformed(frame, FORMULA_COLUMNS), totals, counted.notes, FORMULA_COLUMNS)
 
 
-_KEYS: Final = ("operator", "part", "shapes", "types")
+SHAPE_KEYS: Final = ("operator", "part", "shapes", "types")
+"""Columns that identify a row of :func:`shapes`."""
 _UNIT: Final = ("unit", "gradient")
 
 
@@ -322,8 +337,8 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     if not any_work(trace):
         return nothing(SHAPE_COLUMNS, why_no_work(trace))
     computed = units(trace, model)
-    counted, spent = _by_operator(trace, computed)
-    keys = list(_KEYS)
+    counted, spent = by_operator(trace, computed)
+    keys = list(SHAPE_KEYS)
     counts = counted.group_by(keys).agg(
         pl.col("calls").fill_null(1).sum(),
         pl.col("flops").sum(),
@@ -349,7 +364,7 @@ def shapes(trace: Trace, model: Manifest | None = None) -> Result:
     )
 
 
-def _by_operator(trace: Trace, computed: Units) -> tuple[pl.DataFrame, pl.DataFrame]:
+def by_operator(trace: Trace, computed: Units) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the counts and the time of counted units, with their operator, part, shapes and
     types."""
     ops = trace.tables.ops.select(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze import summaries
+from traceana.analyze.launch_configuration import COLUMNS as CONFIGURATION
+from traceana.analyze.launch_configuration import launch_configurations
 from traceana.analyze.measured import COLUMNS as MEASURED
 from traceana.analyze.measured import (
     added,
@@ -43,8 +45,8 @@ COLUMNS: Final = laid_out(
     (
         Column("name", KERNEL, "the name, whole"),
         *(CLASS[name] for name in ("category", "algorithm", "direction", "batched")),
-        Column("calls", COUNT, "how often it ran", pl.len()),
-        Column("time_ns", TIME, "summed durations", _DURATION.sum()),
+        Column("calls", COUNT, "how often it ran", pl.len(), additive=True),
+        Column("time_ns", TIME, "summed durations", _DURATION.sum(), additive=True),
         Column("share", SHARE, "of the GPU time, copies and memsets included, as in `report`"),
         Column(
             "median_ns",
@@ -65,6 +67,7 @@ COLUMNS: Final = laid_out(
         ),
         Column("min_ns", TIME, "shortest call", _DURATION.min(), scale=ONE_CALL),
         Column("max_ns", TIME, "longest call", _DURATION.max(), scale=ONE_CALL),
+        *CONFIGURATION,
         *MEASURED,
         *(CLASS[name] for name in ("family", "precision", "tensor_core", "gemm_layout", "tile")),
         *(CLASS[name] for name in ("function", "epilogue", "library")),
@@ -82,12 +85,18 @@ BY_CATEGORY: Final = laid_out(
     (
         CLASS["category"],
         Column("kernels", COUNT, "distinct kernels"),
-        Column("calls", COUNT, "how often they ran"),
-        Column("time_ns", TIME, "summed durations"),
+        Column("calls", COUNT, "how often they ran", additive=True),
+        Column("time_ns", TIME, "summed durations", additive=True),
         Column("share", SHARE, "of the GPU time, copies and memsets included"),
     ),
     bars="share",
 )
+KERNEL_KEYS: Final = (
+    "name",
+    *(column.name for column in COLUMNS if column.name in CLASS),
+    *("rule", "context_rule"),
+)
+"""Columns that identify a row of :func:`kernels`."""
 _FAR: Final = 10
 """A call is far from its kernel's median if it takes so many times as long."""
 _MOST_FAR: Final = 2
@@ -113,7 +122,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     else:
         excluded = int(trace.tables.activities.select(copies.sum()).item())
     if excluded:
-        notes = (f"copies and memsets excluded: {excluded:,} (included in share)", *notes)
+        notes = ("copies and memsets excluded (included in share)", *notes)
     elif frame.is_empty():
         notes = (why_no_work(trace),)
     if unclassified and frame.height:
@@ -132,6 +141,8 @@ def _ran(trace: Trace) -> pl.DataFrame:
         by_name = summaries.kernels(trace)
     else:
         by_name = aggregated(kernels_of(trace, *SOURCE, "duration"), SOURCE, COLUMNS)
+        configured = launch_configurations(trace)
+        by_name = by_name.join(configured, on=SOURCE, how="left", nulls_equal=True)
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
     by_name = with_measured_rates(by_name, trace)
     return (

@@ -91,12 +91,17 @@ COLUMNS: Final = laid_out(
             title="pass",
             type=PASSES,
         ),
-        Column("calls", COUNT, "pieces of device work"),
-        Column("forward_ns", TIME, "time of the forward pass" + _BY_DIRECTION),
-        Column("backward_ns", TIME, "time of the backward pass" + _BY_DIRECTION),
-        Column("optimizer_ns", TIME, "time of the optimizer" + _BY_DIRECTION),
-        Column("other_ns", TIME, "time whose direction is not known"),
-        Column("time_ns", TIME, "sum of the four times; with `--direction`, of that direction"),
+        Column("calls", COUNT, "pieces of device work", additive=True),
+        Column("forward_ns", TIME, "time of the forward pass" + _BY_DIRECTION, additive=True),
+        Column("backward_ns", TIME, "time of the backward pass" + _BY_DIRECTION, additive=True),
+        Column("optimizer_ns", TIME, "time of the optimizer" + _BY_DIRECTION, additive=True),
+        Column("other_ns", TIME, "time whose direction is not known", additive=True),
+        Column(
+            "time_ns",
+            TIME,
+            "sum of the four times; with `--direction`, of that direction",
+            additive=True,
+        ),
         Column("share", SHARE, "of all work"),
         Column("algorithm", PARTS, "algorithms of its convolutions, most time first"),
         *COSTS,
@@ -109,7 +114,12 @@ COLUMNS: Final = laid_out(
         ),
         Column("output_shape", TEXT, "the same of the first output"),
         *(
-            Column(f"{category}_ns", TIME, f"part of `time_ns` in kernels of class {category}")
+            Column(
+                f"{category}_ns",
+                TIME,
+                f"part of `time_ns` in kernels of class {category}",
+                additive=True,
+            )
             for category in INSIDE
         ),
         *(column for column in MEASURED if column.name in _COUNTERS),
@@ -459,6 +469,8 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
 
 
 _KEYS: Final = ("layer", "type", "role", "position")
+LAYER_KEYS: Final = ("layer", "role")
+"""Columns that identify a row of :func:`layers`; with ``direction`` that too."""
 
 
 def layer_keys(layers: pl.DataFrame, by: LayersBy, depth: int | None) -> pl.DataFrame:

@@ -39,6 +39,7 @@ COLUMNS: Final = (
         "of a direct computation, a multiply-accumulate being two; null where no shapes are known. "
         "From the trace's operators, a compiled program's instructions, or the layer manifest",
         scale=OF_FLOPS,
+        additive=True,
     ),
     Column(
         "executed_flops",
@@ -46,6 +47,7 @@ COLUMNS: Final = (
         "what the convolutions' algorithms execute instead: fewer for Winograd and FFT, transforms "
         "included; of causal attention what the mask keeps; null where an algorithm is not known",
         scale=OF_FLOPS,
+        additive=True,
     ),
     Column(
         "flops_per_s",
@@ -72,6 +74,7 @@ COLUMNS: Final = (
         BYTES,
         "compulsory: each operand read and each result written once; null where a shape or type is "
         "not known",
+        additive=True,
     ),
     Column("arithmetic_intensity", INTENSITY, "`flops` over `bytes`"),
     Column("bound", TEXT, "`compute` or `memory` in the roofline model"),

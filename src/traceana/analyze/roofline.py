@@ -58,8 +58,8 @@ COLUMNS: Final = laid_out(
     (
         Column("category", CATEGORY, "class of kernels, as of `report`", title="class"),
         Column("part", PART, "part of the class, as of `report`"),
-        Column("calls", COUNT, "pieces of work"),
-        Column("time_ns", TIME, "summed durations"),
+        Column("calls", COUNT, "pieces of work", additive=True),
+        Column("time_ns", TIME, "summed durations", additive=True),
         Column("share", SHARE, "of all work"),
         _COST["flops"],
         _COST["executed_flops"],
@@ -115,12 +115,8 @@ def roofline(
     )
     totals = sums(frame, "calls", "time_ns", "flops")
     without_class = int(charged["flops"].sum()) - (totals.get("flops") or 0)
-    scale, prefix = next(
-        (unit for unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if without_class >= unit[0]),
-        (1, ""),
-    )
-    written = f"{without_class / scale:.3g} {prefix}" if prefix else f"{without_class} "
-    lost = f"FLOPs without a class: {written}FLOP (their operators have copies and memsets but no "
+    part = 100 * without_class / max(int(charged["flops"].sum()), 1)
+    lost = f"FLOPs without a class: {part:.1f} % (their operators have copies and memsets but no "
     return Result(
         conformed(frame, COLUMNS),
         totals,

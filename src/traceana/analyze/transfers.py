@@ -48,7 +48,7 @@ from traceana.timeline.copies import (
     link_peaks,
 )
 from traceana.timeline.steps import available_ns, device_windows, measured_steps
-from traceana.timeline.work import kernels_of
+from traceana.timeline.work import kernels_of, work_ns
 from traceana.trace.work import OUTSIDE, layer_labels
 from traceana.vocabulary.option_words import TransfersBy
 
@@ -94,13 +94,14 @@ _LIMIT: Final = Column("kind", TEXT, "what limits the copy: `small`, `blocking` 
 COLUMNS: Final = (
     DIRECTION,
     HOST_MEMORY,
-    Column("count", COUNT, "number of copies", pl.len(), title="calls"),
+    Column("count", COUNT, "number of copies", pl.len(), title="calls", additive=True),
     Column(
         "bytes",
         BYTES,
         "their sizes; null unless the size of every copy of the row is recorded",
         whole_sum("bytes"),
         rank=9,
+        additive=True,
     ),
     Column(
         "mean_bytes",
@@ -110,7 +111,7 @@ COLUMNS: Final = (
         title="mean size",
         rank=6,
     ),
-    Column("time_ns", TIME, "summed durations", _DURATION.sum()),
+    Column("time_ns", TIME, "summed durations", _DURATION.sum(), additive=True),
     Column("share", SHARE, "of the time of all copies", shown=False),
     Column(
         "exposed_ns",
@@ -120,6 +121,7 @@ COLUMNS: Final = (
         "collectives included. Two rows whose copies overlap both count the time; the total counts "
         "it once, and can be less than the sum of the rows. Null where the device is unknown",
         zeros=True,
+        additive=True,
     ),
     Column(
         "bytes_per_s",
@@ -185,6 +187,7 @@ COLUMNS: Final = (
             f"number of copies whose call blocks the host: `{answer}`; unknown for the rest",
             (pl.col("blocking") == kind).sum(),
             shown=False,
+            additive=True,
         )
         for kind, answer in ((SYNCHRONOUS, "yes"), (STAGED, "possibly"), (ASYNCHRONOUS, "no"))
     ),
@@ -250,6 +253,8 @@ _ORDER: Final[dict[Key, tuple[str, ...]]] = {
 _OPERATOR_NUMBER: Final = r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+"
 """The numbers that PyTorch's ``emit_nvtx`` adds to the name of an operator."""
 _NO_STEPS: Final = "no steps: the trace has no step markers"
+ON_STEPS: Final = "columns per step: "
+"""Beginning of the notes on the measured steps."""
 _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
 
@@ -434,8 +439,11 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> tu
         kernels = kernels_of(trace, "name_id", "duration")
         times = kernels.filter(copy.gather(kernels["name_id"]))["duration"]
         if len(times):
-            took = f"{len(times):,} in {int(times.sum()) / 1e6:,.4g} ms"
-            notes.append(f"copies by kernels: {took}, counted as kernels and not in this table")
+            part = 100 * int(times.sum()) / work_ns(trace)
+            notes.append(
+                f"copies by kernels: {part:.1f} % of GPU time, counted as kernels and not in this "
+                "table"
+            )
     if each.is_empty():
         if notes:
             return ("no copies with a record of their own", *notes)
@@ -463,7 +471,7 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame, by: Key) -> tu
         notes.append("CUDA graphs count as kernels: their nodes are not recorded")
     # Tables by step and size have no averages.
     if trace.tables.steps.height and by not in ("step", "size"):
-        notes += [f"columns per step: {note}" for note in measured_steps(trace).notes]
+        notes += [ON_STEPS + note for note in measured_steps(trace).notes]
     return tuple(notes)
 
 

@@ -82,7 +82,8 @@ class Output:
         if limit is None:
             limit = self._default_limit(result)
         make = result.illustrated if self._format in ILLUSTRATED_FORMATS else result.page
-        page = make(limit=limit or None, **self._chosen)
+        # The other formats of exact figures have the page's data.
+        page = make(limit=limit or None, exact=self._format is Format.XLSX, **self._chosen)
         if self._writing.output is None:
             content = render(page, self._format, _terminal())
             streams.remove_bar()

@@ -47,7 +47,8 @@ class Cost(msgspec.Struct, frozen=True):
     ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size or
     an operand's shape is unknown. ``formula`` is the key of its derivation in
     :data:`traceana.flops.registry.FORMULAS`. ``skipped`` is the part of ``flops`` that a mask makes
-    unnecessary, ``None`` where the mask is unknown.
+    unnecessary, ``None`` where the mask is unknown. ``product`` are batch, m, n and k of a matrix
+    product.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Cost(msgspec.Struct, frozen=True):
     bytes: int | None
     formula: str
     skipped: int | None = 0
+    product: tuple[int, int, int, int] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.flops <= LARGEST or not 0 <= (self.bytes or 0) <= LARGEST:

@@ -52,7 +52,8 @@ def matmul(
         Operand(batch * m * n if written is None else written, of_output),
         Operand(addend, of_output),
     )
-    return Cost(kind, part, 2 * batch * m * n * k, moved, "matmul")
+    product = batch, m, n, k
+    return Cost(kind, part, 2 * batch * m * n * k, moved, "matmul", product=product)
 
 
 @formula("matmul.bias_grad")

@@ -44,7 +44,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
     _pictures: Callable[[], Sequence[Block]] | None = None
-    _complete: Callable[[Page, int | None], Page] | None = None
+    _complete: Callable[[Page, int | None, bool], Page] | None = None
+    _per_step: CommandResult | None = None
     filterable: bool = True
     """Whether the page is a table of the rows of ``frame``."""
 
@@ -56,19 +57,21 @@ class CommandResult(Result, frozen=True, kw_only=True):
         *,
         screenful: int | None = None,
         pictures: Callable[[], Sequence[Block]] | None = None,
-        complete: Callable[[Page, int | None], Page] | None = None,
+        complete: Callable[[Page, int | None, bool], Page] | None = None,
         summary: Any = None,
         filterable: bool = True,
+        per_step: CommandResult | None = None,
     ) -> CommandResult:
         """Return ``result`` with its page.
 
         HTML and workbooks also have the ``pictures``, or the page that ``complete`` returns, with
-        at most the given number of rows in each table.
+        at most the given number of rows in each table, and exact sums or means per step. Screens,
+        HTML and Markdown show the page of ``per_step``, if given.
         """
         return cls(
             result._frame, result.totals, result.notes, result.columns,
             summary=summary, _make_page=page, screenful=screenful, _pictures=pictures,
-            _complete=complete, filterable=filterable,
+            _complete=complete, _per_step=per_step, filterable=filterable,
         )  # fmt: skip
 
     def page(
@@ -78,12 +81,20 @@ class CommandResult(Result, frozen=True, kw_only=True):
         limit: int | None = None,
         filter: str | None = None,  # noqa: A002
         columns: Sequence[str] = (),
+        exact: bool = False,
     ) -> Page:
         """Return the page with the rows of :func:`~traceana.result.arrange`.
 
         ``sort`` can be the title of a column too, as the page has it. ``filter`` selects rows
         (:func:`~traceana.report.selection.filtered`) and ``columns`` columns of the first table.
+        Its blocks have means per step where the command has them, unless ``exact``; its data are
+        exact.
         """
+        if self._per_step is not None and not exact:
+            # A value in a filter is one of the table that shows it.
+            chosen = {"sort": sort, "limit": limit, "filter": filter, "columns": columns}
+            data = self.page(**chosen, exact=True).data  # type: ignore[arg-type]
+            return replace(self._per_step.page(**chosen), data=data)  # type: ignore[arg-type]
         selected: Result = self
         if filter is not None:
             from traceana.report.selection import filtered
@@ -115,15 +126,17 @@ class CommandResult(Result, frozen=True, kw_only=True):
         limit: int | None = None,
         filter: str | None = None,  # noqa: A002
         columns: Sequence[str] = (),
+        exact: bool = False,
     ) -> Page:
         """Return the page for HTML and workbooks, with pictures; the rest as :meth:`page`."""
-        page = self.page(sort=sort, limit=limit, filter=filter, columns=columns)
-        if self._pictures is not None:
+        page = self.page(sort=sort, limit=limit, filter=filter, columns=columns, exact=exact)
+        shown = self if exact or self._per_step is None else self._per_step
+        if shown._pictures is not None:
             # Below the title and facts, above the other blocks.
             head = head_of(page)
-            shown = (*head, *self._pictures(), *page.blocks[len(head) :])
-            page = replace(page, blocks=shown)
-        return page if self._complete is None else self._complete(page, limit)
+            blocks = (*head, *shown._pictures(), *page.blocks[len(head) :])
+            page = replace(page, blocks=blocks)
+        return page if self._complete is None else self._complete(page, limit, exact)
 
     @in_python
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -138,7 +151,8 @@ class CommandResult(Result, frozen=True, kw_only=True):
         form = format_of(target)
         check_free(target, force=overwrite)
         if form in ILLUSTRATED_FORMATS:
-            page = self.illustrated(limit=HTML_ROWS if form is Format.HTML else None)
+            is_html = form is Format.HTML
+            page = self.illustrated(limit=HTML_ROWS if is_html else None, exact=not is_html)
         else:
             page = self.page()
         write_output(target, render(page, form), force=overwrite)

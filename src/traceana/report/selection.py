@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from traceana.errors import UsageError
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.page import Page, Table
-from traceana.result import Result, column_named
+from traceana.result import Result, column_named, column_sum
 from traceana.table import Column, Kind, by_name
 
 ALL: Final = "all"
@@ -43,7 +43,7 @@ def filtered(result: Result, text: str, titles: Callable[[], Mapping[str, str]])
     rows = frame.filter(kept)
     # Totals other than sums, such as a union of intervals, keep the value of all rows.
     totals = {
-        column: int(rows[column].sum()) if int(frame[column].sum()) == total else total
+        column: column_sum(rows[column]) if column_sum(frame[column]) == total else total
         for column, total in result.totals.items()
     }
     note = f"filter {text}: {rows.height:,} of {frame.height:,} rows"

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 LayersBy: TypeAlias = Literal["layer", "type"]
 LayersOrder: TypeAlias = Literal["time", "network"]
-FlopsBy: TypeAlias = Literal["operator", "class", "shape"]
+FlopsBy: TypeAlias = Literal["operator", "class", "shape", "gemm"]
 KernelsBy: TypeAlias = Literal["name", "category", "shape"]
 TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
 """Key of a row, besides direction and host memory: no key, the innermost operator around the

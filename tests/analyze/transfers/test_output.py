@@ -83,8 +83,8 @@ def test_the_units_are_shown(file: Path) -> None:
 def test_the_sentence_has_the_values_of_the_row(file: Path) -> None:
     text = " ".join(run(file).stdout.split())
     assert (
-        "HtoD: 240 copies of 1.20 kB on average at 800.0 MB/s (2.5 % of the PCIe 4 x16 peak), "
-        "360.0 µs of 360.0 µs exposed, small copies, pageable memory"
+        "HtoD: 120 copies per step of 1.20 kB on average at 800.0 MB/s (2.5 % of the PCIe 4 x16 "
+        "peak), 180.0 µs of 180.0 µs exposed, small copies, pageable memory"
     ) in text
     assert "DtoH:" not in text, "nothing to say of that row"
 

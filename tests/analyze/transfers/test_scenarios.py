@@ -156,7 +156,7 @@ def test_kernels_that_copy_have_a_note() -> None:
     builder = TraceBuilder()
     builder.name("__amd_rocclr_copyBuffer.kd", category="memcpy")
     builder.kernel("__amd_rocclr_copyBuffer.kd", 0, 1_500_000)
-    note = "copies by kernels: 1 in 1.5 ms, counted as kernels and not in this table"
+    note = "copies by kernels: 100.0 % of GPU time, counted as kernels and not in this table"
     assert transfers(builder.build()).notes == ("no copies with a record of their own", note)
 
 

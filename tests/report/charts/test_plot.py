@@ -134,7 +134,7 @@ def test_the_bars_have_the_lengths_of_the_values() -> None:
     (layer,) = view["layer"]
     (title,) = layer["encoding"]["x"]["title"]
     unit = {"µs": 1e3, "ms": 1e6}[title.split("(")[1].rstrip(")")]
-    times = sorted(time / unit for time in kernels.frame["time_ns"])
+    times = sorted(time / unit for time in kernels.frame["step_ns"])
     bars = charts.columns(layer)
     assert sorted(bars["x"]) == pytest.approx(times)
     assert {"convolution", "activation"} <= {*bars["colour"]}
@@ -144,7 +144,7 @@ def test_the_nodes_of_an_icicle_are_as_wide_as_their_times() -> None:
     trace = opened(FIXTURE)
     view = next(one for one in views_of(trace.layers()) if len(one["layer"]) == 3)
     boxes = view["layer"][0]["data"]["values"]
-    whole = trace.layers().totals["time_ns"] / 1e6
+    whole = int(trace.layers().frame["step_ns"].sum()) / 1e6
     # Less the line between two of them.
     widths = [box["x_end"] - box["x"] for box in boxes if box["y"] == 0]
     assert widths == pytest.approx([whole], rel=0.002)

@@ -141,7 +141,7 @@ def test_the_pictures_are_json_with_the_exact_times() -> None:
     found = re.search(r'<script type="application/json" id="pictures">(.*?)</script>', text)
     assert found is not None
     (icicle,) = (one for one in json.loads(found[1]) if one["kind"] == "icicle")
-    assert icicle["time_ns"][0] == report(cnn_steps()).totals["time_ns"]
+    assert icicle["time_ns"][0] == 2 * 4400, "of the measured steps"
     assert icicle["parent"][0] == -1
 
 

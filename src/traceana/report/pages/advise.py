@@ -116,7 +116,7 @@ def advised(
     make = partial(_page, trace, advice, rule is not None, explain)
     folded = "" if rule else "Evidence"
 
-    def complete(page: Page, limit: int | None) -> Page:
+    def complete(page: Page, limit: int | None, _: bool) -> Page:
         listed = next(block for block in page.blocks if isinstance(block, Findings))
         evident = findings_of(
             advice.findings, advice.plan, evidence=True, explain=explain, folded=folded, rows=limit

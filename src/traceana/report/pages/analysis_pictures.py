@@ -19,6 +19,7 @@ from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.advise import Advice
+    from traceana.analyze.per_step import Basis
     from traceana.analyze.timeline import Window
     from traceana.flops.peaks import Peaks
 
@@ -103,18 +104,24 @@ def _named_steps(steps: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     return steps.select("row", (number + warm_up).alias("name")).with_row_index("at")
 
 
-def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
-    """Return the tree of layers; empty without layers, where all rows are outside of them."""
+def layer_icicle(tree: pl.DataFrame, basis: Basis | None = None) -> list[Icicle]:
+    """Return the tree of layers; empty without layers, where all rows are outside of them.
+
+    Its times are sums over a trace, or over the measured steps of ``basis``.
+    """
     if tree["label"].str.starts_with("(").filter(tree["parent"] == 0).all():
         return []
     label = pl.struct("label", "category", "calls").map_elements(_node_label, pl.String)
-    whole = tree["time_ns"].item(0)
+    whole, per = tree["time_ns"].item(0), "" if basis is None else f" {basis.per}"
+    steps = 1 if basis is None else basis.steps
+    if basis is not None:
+        tree = tree.with_columns(pl.col("calls") / steps)
     shown = tree.with_columns((pl.col("time_ns") / whole).alias("share"), label.alias("label"))
     return [
         Icicle(
             "Layers by time, coloured by the class with most time",
             f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; widths are times, the "
-            f"whole is {numbers.duration(whole)}.",
+            f"whole is {numbers.duration(whole // steps)}{per}.",
             shown,
             (
                 Column("time_ns", Kind.TIME),
@@ -122,6 +129,7 @@ def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
                 Column("calls", Kind.COUNT),
                 Column("category", Kind.CATEGORY, title="class"),
             ),
+            steps,
         )
     ]
 

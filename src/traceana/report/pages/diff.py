@@ -102,7 +102,7 @@ def differences(run_diff: Diff, *, by: DiffBy | None = None) -> CommandResult:
     whole = Result(frame, totals, run_diff.notes, columns)
     make = partial(_summary, run_diff) if by is None else partial(_table, run_diff, by)
 
-    def sections(page: Page, limit: int | None) -> Page:
+    def sections(page: Page, limit: int | None, _: bool) -> Page:
         from traceana.report.pages.diff_html import with_sections
 
         tables = {grouping: differences(run_diff, by=grouping) for grouping in COLUMNS}

@@ -66,7 +66,7 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> CommandResult:
     def causes() -> pl.DataFrame:
         return (whole if by == "cause" else analysis(trace, "cause", found=gaps)).frame
 
-    def complete(page: Page, _: int | None) -> Page:
+    def complete(page: Page, _: int | None, __: bool) -> Page:
         """Add the table of what the causes mean."""
         meant = causes().select("cause").unique(maintain_order=True)
         if meant.is_empty():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,22 +15,30 @@ from traceana.enrich.classify import rules_in_use
 from traceana.errors import UsageError
 from traceana.readers.kernel_names import demangle
 from traceana.report.pages.bars import bars
-from traceana.report.pages.single_table import table_result
+from traceana.report.pages.single_table import per_step_result, table_result
 from traceana.table import chosen
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from traceana.analyze.per_step import Basis
     from traceana.enrich.classify import RuleSet
     from traceana.report.result import CommandResult
+    from traceana.result import Result
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import KernelsBy
 
+_OF_LAUNCHES: Final = (
+    *("configurations", "registers", "shared_memory", "theoretical_occupancy", "block", "grid"),
+    *("waves", "tail_share", "estimated_occupancy"),
+)
 DROPPED: Final = (
+    *_OF_LAUNCHES,
     *("mean_ns", "min_ns", "max_ns", "direction", "std_ns", "median_ns", "algorithm", "share"),
     *("category", "batched"),
 )
 DROPPED_MEASURED: Final = (
+    *_OF_LAUNCHES,
     *("mean_ns", "min_ns", "max_ns", "std_ns", "median_ns", "ncu_ns", "measured_flops"),
     *("algorithm", "direction"),
     *("share", "batched"),
@@ -38,11 +47,18 @@ _CLASSES: Final = ("batched", "direction", "category", "algorithm")
 """Columns that tell rows of one name apart, the narrow ones first."""
 
 
-def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False) -> CommandResult:
+def kernels(
+    trace: Trace,
+    *,
+    by: KernelsBy = "name",
+    unclassified: bool = False,
+    sum: bool = False,  # noqa: A002
+) -> CommandResult:
     """Return one row per distinct kernel: calls, time and class; or by category; or per operator
     and shapes.
 
-    Raises ``UsageError`` on ``unclassified`` rows by shape, which have no class.
+    Screens show means per measured step, with ``sum`` sums over the capture. Raises ``UsageError``
+    on ``unclassified`` rows by shape, which have no class.
     """
     if by == "shape":
         if unclassified:
@@ -50,22 +66,30 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
         needs_timeline(trace, "kernels --by shape")
         from traceana.analyze.flops import kernels_by_shape
 
-        return table_result(
-            *("kernels", kernels_by_shape(trace), trace),
-            summed=True,
-            screenful=40,
-        )
-    result = analysis.kernels(trace, unclassified=unclassified)
+        keys: tuple[str, ...] = ("name", "operator", "shapes")
+        return per_step_result(trace, kernels_by_shape, _short, keys=keys, sums=sum)
+    by_kernel = partial(analysis.kernels, unclassified=unclassified)
     if by == "category":
-        return table_result(
-            *("kernels", analysis.by_category(result), trace),
-            summed=True,
-            screenful=40,
+        return per_step_result(
+            trace,
+            lambda part: analysis.by_category(by_kernel(part)),
+            _short,
+            keys=("category",),
+            sums=sum,
         )
+    return per_step_result(trace, by_kernel, _by_name, keys=analysis.KERNEL_KEYS, sums=sum)
+
+
+def _short(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
+    return table_result("kernels", result, trace, summed=True, screenful=40, basis=basis)
+
+
+def _by_name(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
     counted = trace.tables.counters.height > 0
     titles = {}
     if counted and (by_profiler := profiler(trace)) != "Nsight Compute":
         titles["ncu_ns"] = by_profiler
+    per = "" if basis is None else f" {basis.per}"
     return table_result(
         *("kernels", result, trace),
         dropped=_dropped(result.frame, DROPPED_MEASURED if counted else DROPPED),
@@ -76,9 +100,10 @@ def kernels(trace: Trace, *, by: KernelsBy = "name", unclassified: bool = False)
             result.frame,
             "Kernels with most time, coloured by class",
             chosen(result.columns, ("name", "time_ns", "calls")),
-            axis="time",
+            axis=f"time{per}",
             coloured=True,
         ),
+        basis=basis,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +19,12 @@ from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Notes
 from traceana.report.pages.analysis_pictures import layer_icicle, roofline_chart
 from traceana.report.pages.bars import bars
-from traceana.report.pages.single_table import table_result
+from traceana.report.pages.single_table import per_step_result, table_result
 from traceana.result import Arranged, Result
 from traceana.table import chosen
 
 if TYPE_CHECKING:
+    from traceana.analyze.per_step import Basis
     from traceana.analyze.roofline import Utilization
     from traceana.flops.peaks import Peaks
     from traceana.report.result import CommandResult
@@ -43,17 +44,20 @@ def layers(
     order: LayersOrder = "time",
     tree: bool = False,
     calibrate: bool = False,
+    sum: bool = False,  # noqa: A002
 ) -> CommandResult:
     """Return one row per layer: time by direction, FLOPs, rates and algorithms.
 
     ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
     per layer and pass; with ``tree`` one row per node of the tree of layers, repeated blocks
     folded. ``order``: most time first, or as the network executes them; a tree has the latter.
-    ``calibrate`` measures the peaks of this machine's CPU. Raises
+    ``calibrate`` measures the peaks of this machine's CPU. Screens show means per measured step,
+    with ``sum`` sums over the capture. Raises
     :class:`~traceana.errors.UsageError` to calibrate for a trace of a GPU, and for a tree by type
     or direction.
     """
     needs_timeline(trace, "layers")
+    from traceana.analyze.layers import LAYER_KEYS
     from traceana.analyze.layers import layers as analysis
 
     peaks, model = None, trace.manifest
@@ -65,51 +69,64 @@ def layers(
     if tree and (by == "type" or direction):
         raise UsageError("--tree has a row per node: leave out --by type and --direction")
     if tree:
-        return _tree(trace, analysis(trace, model=model), depth)
-    result = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
-    if order == "time":
+        return _tree(trace, depth, sums=sum)
+
+    def analyzed(part: Trace) -> Result:
+        result = analysis(part, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
+        if order == "network":
+            return result
         frame = result.frame.sort("time_ns", descending=True, nulls_last=True, maintain_order=True)
-        result = Result(frame, result.totals, result.notes, result.columns)
+        return Result(frame, result.totals, result.notes, result.columns)
 
-    def pictures() -> Sequence[Block]:
-        from traceana.analyze.layer_tree import layer_tree
-        from traceana.analyze.layers import layer_classes
-        from traceana.analyze.rates import machine
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        def pictures() -> Sequence[Block]:
+            from traceana.analyze.layer_tree import layer_tree
+            from traceana.analyze.layers import layer_classes
+            from traceana.analyze.rates import machine
 
-        roof = machine(trace)[0] or peaks
-        rates: Sequence[Block] = ()
-        if roof is not None and result.frame["flops_per_s"].count():
-            classes = layer_classes(trace, by=by, depth=depth, direction=direction, model=model)
-            keys = ["layer", *(["direction"] if direction else [])]
-            rows = result.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
-            rates = _layer_roofline(rows, by, roof)
-        if by == "type" or depth is not None:
-            columns = chosen(result.columns, ("layer", "time_ns", "calls"))
-            times = bars(result.frame, "Time by layer", columns, axis="time")
-            return (*times, *rates)
-        return (*layer_icicle(layer_tree(trace)), *rates)
+            roof = machine(part)[0] or peaks
+            rates: Sequence[Block] = ()
+            if roof is not None and result.frame["flops_per_s"].count():
+                classes = layer_classes(part, by=by, depth=depth, direction=direction, model=model)
+                keys = ["layer", *(["direction"] if direction else [])]
+                rows = result.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
+                rates = _layer_roofline(rows, by, roof)
+            if by == "type" or depth is not None:
+                columns = chosen(result.columns, ("layer", "time_ns", "calls"))
+                axis = "time" if basis is None else f"time {basis.per}"
+                times = bars(result.frame, "Time by layer", columns, axis=axis)
+                return (*times, *rates)
+            return (*layer_icicle(layer_tree(part), basis), *rates)
 
-    inside = pl.DataFrame()
-    if by == "layer" and depth is None and not direction:
-        inside = divided(result.frame, model)
-    return table_result(
-        *("layers", result, trace),
-        order="rows in order of first execution" if order == "network" else "",
-        summed=True,
-        below=lambda shown: (*_above_peak(shown.frame, "algorithm"), *_fused_rows(inside)),
-        sections=lambda: {} if inside.is_empty() else {"fused_rows": Result(inside, {}, (), FUSED)},
-        screenful=30,
-        pictures=pictures,
-    )
+        inside = pl.DataFrame()
+        if by == "layer" and depth is None and not direction:
+            inside = divided(result.frame, model)
+        fused = {} if inside.is_empty() else {"fused_rows": Result(inside, {}, (), FUSED)}
+        return table_result(
+            *("layers", result, part),
+            order="rows in order of first execution" if order == "network" else "",
+            summed=True,
+            below=lambda rows: (*_above_peak(rows.frame, "algorithm"), *_fused_rows(inside)),
+            sections=lambda: fused,
+            screenful=30,
+            pictures=pictures,
+            basis=basis,
+        )
+
+    keys = (*LAYER_KEYS, *(["direction"] if direction else []))
+    return per_step_result(trace, analyzed, shown, keys=keys, sums=sum)
 
 
 _INDENT: Final = "\u00a0\u00a0"
 
 
-def _tree(trace: Trace, result: Result, depth: int | None) -> CommandResult:
-    """Return the layers of ``result`` as a tree."""
+def _tree(trace: Trace, depth: int | None, *, sums: bool) -> CommandResult:
+    """Return the layers of ``trace`` as a tree."""
     from traceana.analyze.layer_tree import COLUMNS as TREE_COLUMNS
     from traceana.analyze.layer_tree import folded_tree, layer_tree
+    from traceana.analyze.layers import layers as analysis
+
+    model = trace.manifest
 
     def named(shown: Arranged) -> Arranged:
         # In another order, a row has its path. HTML and Markdown collapse plain spaces.
@@ -117,15 +134,22 @@ def _tree(trace: Trace, result: Result, depth: int | None) -> CommandResult:
         name = pl.concat_str(indent, "node") if shown.sort is None else pl.col("layer")
         return replace(shown, frame=shown.frame.with_columns(name.alias("node")))
 
-    folded = folded_tree(result.frame, depth)
-    return table_result(
-        *("layers", Result(folded, {}, result.notes, TREE_COLUMNS), trace),
-        order="rows in order of first execution",
-        summed=True,
-        displayed=named,
-        screenful=60,
-        pictures=lambda: layer_icicle(layer_tree(trace)),
-    )
+    def analyzed(part: Trace) -> Result:
+        result = analysis(part, model=model)
+        return Result(folded_tree(result.frame, depth), {}, result.notes, TREE_COLUMNS)
+
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        return table_result(
+            *("layers", result, part),
+            order="rows in order of first execution",
+            summed=True,
+            displayed=named,
+            screenful=60,
+            pictures=lambda: layer_icicle(layer_tree(part), basis),
+            basis=basis,
+        )
+
+    return per_step_result(trace, analyzed, shown, keys=("layer", "depth"), sums=sums)
 
 
 _MOST_FUSED: Final = 3
@@ -151,14 +175,17 @@ def flops(
     *,
     by: FlopsBy = "operator",
     explain: bool = False,
+    sum: bool = False,  # noqa: A002
 ) -> CommandResult:
-    """Return FLOPs and compulsory bytes by operator, by class with its roofline, or by shapes.
+    """Return FLOPs and compulsory bytes by operator, class with its roofline, shapes, or GEMM.
 
-    With ``explain``, return the formulas in use with their derivations and operators.
+    With ``explain``, return the formulas in use with their derivations and operators. Screens show
+    means per measured step, with ``sum`` sums over the capture.
     """
     needs_timeline(trace, "flops")
+    from traceana.analyze.flops import OPERATOR_KEYS, SHAPE_KEYS, formulas, shapes
     from traceana.analyze.flops import flops as analysis
-    from traceana.analyze.flops import formulas, shapes
+    from traceana.analyze.gemms import GEMM_KEYS, gemms
     from traceana.analyze.roofline import roofline, utilization
 
     model = trace.manifest
@@ -175,39 +202,38 @@ def flops(
     def sections() -> Mapping[str, Result]:
         return {} if (utilized := used()) is None else {"utilization": utilized.result()}
 
-    if by == "class":
-        result = roofline(trace, model=model)
+    analyses: Mapping[str, tuple[Callable[[Trace], Result], tuple[str, ...]]] = {
+        "operator": (partial(analysis, model=model), OPERATOR_KEYS),
+        "class": (partial(roofline, model=model), ("category", "part")),
+        "shape": (partial(shapes, model=model), SHAPE_KEYS),
+        "gemm": (partial(gemms, model=model), GEMM_KEYS),
+    }
+    analyze, keys = analyses[by]
+
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        def pictures() -> Sequence[Block]:
+            if by == "class":
+                return _roofline(part, result.frame)
+            if by in ("shape", "gemm"):
+                return ()
+            return bars(
+                result.frame,
+                "Operators with most FLOPs",
+                chosen(result.columns, ("operator", "flops", "calls", "time_ns")),
+                axis="FLOPs" if basis is None else f"FLOPs {basis.per}",
+            )
+
         return table_result(
-            *("flops", result, trace),
+            *("flops", result, part),
             summed=True,
-            below=partial(below, "part"),
+            below=partial(below, {"class": "part", "gemm": "operators"}.get(by, "operator")),
             sections=sections,
             screenful=40,
-            pictures=lambda: _roofline(trace, result.frame),
+            pictures=pictures,
+            basis=basis,
         )
-    if by == "shape":
-        result = shapes(trace, model)
-        return table_result(
-            *("flops", result, trace),
-            summed=True,
-            below=partial(below, "operator"),
-            sections=sections,
-            screenful=40,
-        )
-    result = analysis(trace, model)
-    return table_result(
-        *("flops", result, trace),
-        summed=True,
-        below=partial(below, "operator"),
-        sections=sections,
-        screenful=40,
-        pictures=lambda: bars(
-            result.frame,
-            "Operators with most FLOPs",
-            chosen(result.columns, ("operator", "flops", "calls", "time_ns")),
-            axis="FLOPs",
-        ),
-    )
+
+    return per_step_result(trace, analyze, shown, keys=keys, sums=sum)
 
 
 _LAYER_RATE: Final = (
@@ -247,18 +273,18 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
 
 
 def _utilization(used: Utilization) -> tuple[tuple[str, str], ...]:
-    about = "at least " if used.at_least else ""
-    peak, work = numbers.flop_rate(used.peak_flops_per_s), numbers.flops(used.model_flops)
-    rows = [
-        (
-            "MFU",
-            f"{about}{numbers.share(used.mfu)} of {peak} per device, with {work} per step in "
-            "convolutions and matrix products",
-        )
-    ]
+    rows = [("MFU", f"{mfu(used)} in convolutions and matrix products")]
     if used.hfu > used.mfu:
-        rows.append(("HFU", f"{about}{numbers.share(used.hfu)}, with recomputed products"))
+        at_least = "at least " if used.at_least else ""
+        rows.append(("HFU", f"{at_least}{numbers.share(used.hfu)}, with recomputed products"))
     return tuple(rows)
+
+
+def mfu(used: Utilization) -> str:
+    """Return the MFU, the peak that it is of, and the FLOPs of the model."""
+    at_least = "at least " if used.at_least else ""
+    peak, work = numbers.flop_rate(used.peak_flops_per_s), numbers.flops(used.model_flops)
+    return f"{at_least}{numbers.share(used.mfu)} of {peak} per device, with {work} per step"
 
 
 def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
-from msgspec.structs import replace
 
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.bottleneck import Bottleneck
@@ -16,64 +16,26 @@ from traceana.advise.rule import Stage
 from traceana.analyze.classes import breakdown
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
-from traceana.analyze.layers import DIRECTIONS, layers
+from traceana.analyze.layers import LAYER_KEYS, layers
+from traceana.analyze.per_step import Basis, basis
+from traceana.analyze.roofline import Utilization, utilization
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
-from traceana.result import Arranged, Result
-from traceana.timeline.steps import StepTime, is_server, measured, step_processes, step_time, steps
-from traceana.timeline.work import processor, work, work_ns
+from traceana.result import Result
+from traceana.timeline.steps import StepTime, is_server, step_time, steps
+from traceana.timeline.work import processor, work
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
     from traceana.runs import BatchSeries
 
-_COUNTS: Final = ("calls", "count")
-_SUMS: Final = (*DIRECTIONS, "time_ns", "exposed_ns", "bytes")
 
+class ReportBasis(Basis, frozen=True):
+    """The basis of the first screen, with the tables of the part that it covers."""
 
-class Basis(msgspec.Struct, frozen=True):
-    """The figures of the first screen: of the measured steps, else of the capture.
-
-    ``trace`` is the part of the trace that they cover, ``steps`` by how many steps they are
-    divided: the measured ones of each process, 1 for the capture. ``work_share`` is the part's
-    share of the work of the trace.
-    """
-
-    trace: Trace
-    steps: int
-    stepped: bool
-    work_share: float
     breakdown: Result
     layers: Result
     transfers: Result
-
-    def mean(self, shown: Arranged) -> Arranged:
-        """Return the rows ``shown``, of a table of this part, with means per step.
-
-        Times and bytes are rounded down.
-        """
-        if not self.stepped:
-            return shown
-        has = shown.frame.columns
-        counts, times = ([name for name in names if name in has] for names in (_COUNTS, _SUMS))
-        frame = shown.frame.with_columns(pl.col(counts) / self.steps, pl.col(times) // self.steps)
-        hidden = {name: total // self.steps for name, total in shown.hidden_totals.items()}
-        return replace(shown, frame=frame, hidden_totals=hidden)
-
-    @property
-    def per(self) -> str:
-        """The divisor of the means: ``per step``, or ``per step and process`` with several.
-
-        Empty for sums.
-        """
-        if not self.stepped:
-            return ""
-        several = step_processes(self.trace) > 1
-        return "per step and process" if several else "per step"
-
-    def title(self, table: str) -> str:
-        """Return the title of ``table``, with "per step" if its figures are means."""
-        return f"{table}, per step" if self.stepped else table
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -92,8 +54,10 @@ class Overview(msgspec.Struct, frozen=True):
     transfers: Result
     unrecorded: str | None
     """The GPU's work that was not recorded: :func:`traceana.analyze.unrecorded.unrecorded`."""
+    flop_utilization: Utilization | None
+    """MFU and HFU; None without steps, a known peak, or counted products."""
     advice: Advice
-    basis: Basis
+    basis: ReportBasis
 
     @property
     def sections(self) -> dict[str, Result]:
@@ -103,7 +67,7 @@ class Overview(msgspec.Struct, frozen=True):
             **by_phase(self.trace),
             "busy": self.busy,
             "breakdown": self.breakdown,
-            "layers": self.layers,
+            "layers": self.basis.with_step_columns(self.layers, self.basis.layers, LAYER_KEYS),
             "transfers": self.transfers,
         }
 
@@ -152,6 +116,7 @@ class Overview(msgspec.Struct, frozen=True):
             self.recorded_ns,
             self.timed_ns,
             self.utilization,
+            None if self.flop_utilization is None else self.flop_utilization.mfu,
             bottleneck,
             advice.findings,
             advice.plan,
@@ -163,14 +128,16 @@ class Summary(msgspec.Struct, frozen=True):
     (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
     the profiler), null where the step time is as recorded; ``timed_ns`` (the step that the recorded
     run timed without the profiler, null where it did not); ``utilization`` (a fraction of the
-    measured steps' time, else of the capture); ``bottleneck`` (null without device work),
-    ``recommendations`` and their ``plan``."""
+    measured steps' time, else of the capture); ``mfu`` (model FLOP utilization, null without steps,
+    a known peak or FLOP counts); ``bottleneck`` (null without device work), ``recommendations`` and
+    their ``plan``."""
 
     step_time: StepTime | None
     step_interval_ns: tuple[int, int] | None
     recorded_ns: int | None
     timed_ns: int | None
     utilization: float | None
+    mfu: float | None
     bottleneck: Bottleneck | None
     recommendations: tuple[Finding, ...]
     plan: tuple[Stage, ...]
@@ -212,6 +179,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
         busy=busy(trace),
         transfers=tables[2],
         unrecorded=missing,
+        flop_utilization=utilization(trace, trace.manifest),
         advice=Advice((), ())
         if trace.is_summary or missing is not None
         else advise(trace, batches=batches),
@@ -219,20 +187,14 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     )
 
 
-def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> Basis:
+def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> ReportBasis:
     """Return the basis of the first screen, given the tables of the whole ``trace``."""
-    part = measured(trace)
-    ran, of = work_ns(part), work_ns(trace)
-    if part is not trace and work(part, "kind").height < work(trace, "kind").height:
-        classes, by_layer, copied = breakdown(part), layers(part, costs=False), transfers(part)
-    return Basis(
-        trace=part,
-        steps=part.tables.steps.height if part is not trace else 1,
-        stepped=part is not trace,
-        work_share=ran / of if of else 1.0,
-        breakdown=classes,
-        layers=by_layer,
-        transfers=copied,
+    common = basis(trace)
+    return ReportBasis(
+        **msgspec.structs.asdict(common),
+        breakdown=common.analyzed(breakdown, classes),
+        layers=common.analyzed(partial(layers, costs=False), by_layer),
+        transfers=common.analyzed(transfers, copied),
     )
 
 

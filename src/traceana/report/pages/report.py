@@ -33,7 +33,7 @@ from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.page import Finding as Listed
 from traceana.report.pages.advise import finding_rows, findings_of, plan_rows, stages_of
-from traceana.report.pages.overview import Basis, Overview, by_phase, overview
+from traceana.report.pages.overview import Overview, ReportBasis, by_phase, overview
 from traceana.report.pages.single_table import (
     data_of,
     hidden_of,
@@ -81,8 +81,6 @@ MOST_FINDINGS: Final = 3
 _HOST_AHEAD: Final = 0.95
 """The host runs ahead where it takes less than this part of the step time."""
 
-_ALL: Final = 0.9995
-"""A share from here on is printed as 100.0 %."""
 _FEW_RANKS: Final = 4
 """More have a command of their own."""
 
@@ -103,10 +101,10 @@ def report(
         begun = begin_pictures(trace)
     whole = overview(trace, batches=batches or batches_beside(trace.meta.opened))
 
-    def complete(page: Page, limit: int | None) -> Page:
+    def complete(page: Page, limit: int | None, exact: bool) -> Page:
         from traceana.report.pages.report_html import begin_pictures, with_sections
 
-        return with_sections(trace, whole, begun or begin_pictures(trace), page, limit)
+        return with_sections(trace, whole, begun or begin_pictures(trace), page, limit, exact)
 
     make = partial(_page, trace, whole)
     return CommandResult.of(
@@ -177,6 +175,10 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         apart = whole.busy.frame.unique("rank", maintain_order=True)
         if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
             yield "", text
+    if whole.flop_utilization is not None:
+        from traceana.report.pages.layers import mfu
+
+        yield "MFU", mfu(whole.flop_utilization)
     if whole.breakdown.frame.height:
         yield "Bottleneck", _bottleneck(whole)
     if (whole.basis.breakdown.frame["category"] == "collective").any():
@@ -429,9 +431,8 @@ def _tables(whole: Overview) -> str:
     processes = step_processes(basis.trace)
     of = f" of {processes} processes" if processes > 1 else ""
     text = f"mean of {steps}{of} · share: % of {work}"
-    if basis.work_share < _ALL:
-        outside = numbers.share(1 - basis.work_share)
-        text += f" · {outside} of {whole.processor} time is outside these steps"
+    if (outside := basis.outside) is not None:
+        text += f" · {numbers.share(outside)} of {whole.processor} time is outside these steps"
     return text
 
 
@@ -473,10 +474,10 @@ def _classes(whole: Overview) -> Table:
         },
         orient="row",
     )
-    shown = basis.mean(arrange(Result(frame)))
     title = Column("class", Kind.LONG, title=basis.title(f"{whole.processor} time by class"))
     columns = (title, *chosen(BY_CLASS, ("calls", "time_ns", "share")))
-    return Table(shown.frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
+    means = basis.means(Result(frame, columns=columns))
+    return Table(means.frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
 
 
 _CUDNN_PASS: Final = {"forward": "Fwd", "dgrad": "BwdData", "wgrad": "BwdFilter"}
@@ -523,7 +524,7 @@ def _layers(whole: Overview) -> list[Block]:
     basis = whole.basis
     if not (basis.layers.frame["role"] == "layer").any():
         return [*_kernels(basis), Notes(tuple(("", note) for note in basis.layers.notes))]
-    top = basis.mean(arrange(basis.layers, sort="time_ns", limit=MOST_LAYERS))
+    top = arrange(basis.means(basis.layers), sort="time_ns", limit=MOST_LAYERS)
     titles = {"layer": basis.title("Slowest layers")}
     return [_compact(top, _LAYERS, titles, "layers")]
 
@@ -535,9 +536,9 @@ def _compact(top: Arranged, columns: Columns, titles: Mapping[str, str], command
     return replace(table, hidden=hidden_of(top, command))
 
 
-def _kernels(basis: Basis) -> list[Block]:
+def _kernels(basis: ReportBasis) -> list[Block]:
     """Return the kernels with the most time."""
-    top = basis.mean(arrange(kernels(basis.trace), limit=MOST_LAYERS))
+    top = arrange(basis.means(kernels(basis.trace)), limit=MOST_LAYERS)
     if top.frame.is_empty():
         return []
     of = "operators" if basis.trace.on_cpu else "kernels"
@@ -553,9 +554,9 @@ def _phases(trace: Trace) -> list[Block]:
     return [Table(phases.frame, columns, dropped=ranked(columns), layout="compact")]
 
 
-def _transfers(basis: Basis) -> list[Block]:
+def _transfers(basis: ReportBasis) -> list[Block]:
     """Return one row per direction and kind of host memory; empty without copies."""
-    top = basis.mean(arrange(basis.transfers, limit=MOST_TRANSFERS))
+    top = arrange(basis.means(basis.transfers), limit=MOST_TRANSFERS)
     if top.frame.is_empty():
         return []
     return [_compact(top, _TRANSFERS, {"direction": basis.title("Transfers")}, "transfers")]

@@ -31,7 +31,6 @@ from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
 from traceana.report.pages.transfers import all_collectives, transfers
-from traceana.result import arrange
 from traceana.table import chosen
 
 if TYPE_CHECKING:
@@ -61,19 +60,23 @@ def with_sections(
     drawn: Future[tuple[Window, ...]],
     page: Page,
     limit: int | None,
+    exact: bool,
 ) -> Page:
     """Return ``page`` with the time of the steps and the classes, and a section per analysis.
 
-    ``drawn`` is of :func:`begin_pictures`. Tables have at most ``limit`` rows.
+    ``drawn`` is of :func:`begin_pictures`. Tables have at most ``limit`` rows, with means per step
+    or ``exact`` sums.
     """
 
     def section(
         name: str, title: str, result: CommandResult, *, folded: bool = False, command: str = ""
     ) -> Section:
-        return Section(name, title, result.illustrated(limit=limit).blocks, folded, command)
+        return Section(
+            name, title, result.illustrated(limit=limit, exact=exact).blocks, folded, command
+        )
 
     basis = whole.basis
-    shown = basis.mean(arrange(basis.breakdown)).frame
+    shown = basis.means(basis.breakdown).frame
     classes = bars(
         shown,
         f"{whole.processor} time by class{f', mean {basis.per}' if basis.per else ''}",

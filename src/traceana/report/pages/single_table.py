@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.per_step import Basis, basis
 from traceana.report import display_names, numbers
 from traceana.report.cells import BAR
 from traceana.report.page import Block, Data, Facts, Hidden, Notes, Page, Rows, Table
@@ -47,13 +48,14 @@ def table_result(
     sections: Callable[[], Mapping[str, Result]] = dict,
     screenful: int | None = None,
     pictures: Callable[[], Sequence[Block]] | None = None,
+    basis: Basis | None = None,
 ) -> CommandResult:
     """Return ``result`` with a page: the table of its rows, blocks ``below`` it, and its notes.
 
     The table shows the rows of the machine formats as ``displayed`` transforms them. ``order``
     describes their order, unless the user chose another. The figures of a ``summed`` table are
-    sums over the trace; a line above it names the steps and devices. ``sections`` are further
-    tables for the JSON; the rest as of :func:`table_of`.
+    sums over the trace, or means of ``basis``; a line above it names the steps and devices.
+    ``sections`` are further tables for the JSON; the rest as of :func:`table_of`.
     """
 
     def page(shown: Arranged) -> Page:
@@ -61,7 +63,9 @@ def table_result(
         table = table_of(rows, dropped=dropped, layout=layout, titles=titles)
         if order and shown.sort is None:
             table = replace(table, order=order)
-        over = (_sums(trace, table),) if summed and trace and shown.frame.height else ()
+        over: tuple[Facts, ...] = ()
+        if summed and trace and shown.frame.height:
+            over = (_sums(trace, table) if basis is None else _means(basis, table),)
         facts = () if below is None else below(shown)
         blocks = (*over, table, *facts, *notes_of(shown.notes))
         source = {} if trace is None else source_of(trace)
@@ -134,10 +138,54 @@ def _sums(trace: Trace, table: Table) -> Facts:
         if trace.tables.steps.height and trace.tables.activities.select(outside.any()).item():
             counts[-1] += " and work outside them"
         text += f" ({' of '.join(counts)}{', warm-up included' if warm_up else ''})"
-    if any(column.name == column.title == "share" for column in table.columns):
+    if _has_share(table):
         of = f"{numbers.duration(work_ns(trace))} summed {processor(trace)} time"
         text += f" · share: of {of}"
     return Facts((("Table", text),))
+
+
+def _means(basis: Basis, table: Table) -> Facts:
+    """Return the line that names the steps of the means, and the base of shares."""
+    parts = ["; ".join(basis.notes)]
+    if step_processes(basis.trace) > 1:
+        parts[0] += f", {basis.per}"
+    if _has_share(table):
+        time = numbers.duration(work_ns(basis.trace) // basis.steps)
+        parts.append(f"share: of {time} {processor(basis.trace)} time")
+    if (outside := basis.outside) is not None:
+        of = processor(basis.trace)
+        parts.append(f"{numbers.share(outside)} of {of} time is outside these steps")
+    return Facts((("Table", " · ".join(parts)),))
+
+
+def _has_share(table: Table) -> bool:
+    return any(column.name == column.title == "share" for column in table.columns)
+
+
+def per_step_result(
+    trace: Trace,
+    analyze: Callable[[Trace], Result],
+    show: Callable[[Trace, Result, Basis | None], CommandResult],
+    *,
+    keys: Sequence[str],
+    sums: bool = False,
+) -> CommandResult:
+    """Return what ``analyze`` returns of ``trace``, with columns per step, and its page.
+
+    ``show`` makes the page of a part of the trace and of its result. Screens, HTML and Markdown
+    show the means per measured step, where there are such steps, else, and with ``sums``, the sums
+    over the capture, as also where some kernels were measured by another profiler. ``keys``
+    identify the rows.
+    """
+    over = basis(trace)
+    whole = analyze(trace)
+    part = over.analyzed(analyze, whole)
+    exact = show(trace, over.with_step_columns(whole, part, keys), None)
+    # Another profiler measures the first launches, which may be of the warm-up.
+    is_measured = "measured" in whole.frame.columns and whole.frame["measured"].count() > 0
+    if sums or is_measured or not over.stepped:
+        return exact
+    return replace(exact, _per_step=show(over.trace, over.means(part), over))
 
 
 def window_text(trace: Trace) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -11,13 +12,21 @@ from traceana.errors import UsageError
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Chart, Facts, Notes, Table
 from traceana.report.pages.analysis_pictures import bandwidths
-from traceana.report.pages.single_table import device_title, notes_of, table_result, with_values
-from traceana.table import Column, Kind, chosen
+from traceana.report.pages.single_table import (
+    device_title,
+    notes_of,
+    per_step_result,
+    table_result,
+    with_values,
+)
+from traceana.result import Result
+from traceana.table import Column, Kind, chosen, hiding
 from traceana.timeline.copies import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
+    from traceana.analyze.per_step import Basis
     from traceana.report.result import CommandResult
-    from traceana.result import Arranged, Result
+    from traceana.result import Arranged
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import TransfersBy
 
@@ -34,54 +43,84 @@ LEAST_SHARE: Final = 0.01
 
 
 def transfers(
-    trace: Trace, *, by: TransfersBy = "direction", collectives: bool = False
+    trace: Trace,
+    *,
+    by: TransfersBy = "direction",
+    collectives: bool = False,
+    sum: bool = False,  # noqa: A002
 ) -> CommandResult:
     """Return one row per direction and kind of host memory, and per item of ``by``.
 
-    With ``collectives`` there is one row per collective and message size.
+    With ``collectives`` there is one row per collective and message size. Screens show means per
+    measured step, with ``sum`` and by step sums.
     """
     if collectives:
         if by != "direction":
             raise UsageError("--collectives has no groups: leave out --by")
         needs_timeline(trace, "transfers --collectives")
-        return all_collectives(trace)
+        return all_collectives(trace, sum=sum)
     from traceana.analyze import transfers as analysis
 
-    result = analysis.transfers(trace, by)
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        def pictures() -> list[Chart]:
+            if part.is_summary:
+                return []
+            sizes = result.frame
+            if by != "size":
+                of_part = analysis.transfers(part, "size")
+                sizes = (of_part if basis is None else basis.means(of_part)).frame
+            return bandwidths(sizes)
 
-    def pictures() -> list[Chart]:
-        if trace.is_summary:
-            return []
-        sizes = result if by == "size" else analysis.transfers(trace, "size")
-        return bandwidths(sizes.frame)
+        def below(rows: Arranged) -> tuple[Block, ...]:
+            each = "" if basis is None else f" {basis.per}"
+            copies = tuple(copy_notes(rows.frame, each)) if by == "direction" else ()
+            return (Notes(copies),) if copies else ()
 
-    def below(shown: Arranged) -> tuple[Block, ...]:
-        copies = tuple(copy_notes(shown.frame)) if by == "direction" else ()
-        return (Notes(copies),) if copies else ()
+        if basis is not None:
+            # Then the columns of sums have these figures.
+            columns = hiding(result.columns, ("step_count", "step_bytes"))
+            notes = tuple(note for note in result.notes if not note.startswith(analysis.ON_STEPS))
+            result = Result(result.frame, result.totals, notes, columns)
+        return table_result(
+            *("transfers", result, part),
+            summed=by != "step",
+            below=below,
+            screenful=40,
+            pictures=pictures,
+            basis=basis,
+        )
 
-    return table_result(
-        *("transfers", result, trace),
-        summed=by != "step",
-        below=below,
-        screenful=40,
-        pictures=pictures,
+    keys = (*([] if by == "direction" else [by]), "direction", "host_memory")
+    return per_step_result(
+        *(trace, partial(analysis.transfers, by=by), shown),
+        keys=keys,
+        sums=sum or by == "step",
     )
 
 
-def all_collectives(trace: Trace) -> CommandResult:
-    """Return one row per collective and message size; the page also has the waits by rank."""
+def all_collectives(trace: Trace, *, sum: bool = False) -> CommandResult:  # noqa: A002
+    """Return one row per collective and message size; the page also has the waits by rank.
+
+    Screens show means per measured step, with ``sum`` sums over the capture.
+    """
     from traceana.analyze.collective_ranks import by_rank
-    from traceana.analyze.communication import by_message
+    from traceana.analyze.communication import MESSAGE_KEYS, by_message
 
-    ranks = by_rank(trace)
-    apart = ranks.frame.height > 0
-    return table_result(
-        *("transfers", by_message(trace), trace),
-        summed=True,
-        below=lambda _: _by_rank(ranks) if apart else (),
-        sections=lambda: {"ranks": ranks} if apart else {},
-        screenful=40,
-    )
+    def shown(part: Trace, result: Result, basis: Basis | None) -> CommandResult:
+        ranks = by_rank(part)
+        apart = ranks.frame.height > 0
+        # A rank has each step once.
+        steps = None if basis is None else part.tables.steps["number"].n_unique()
+        return table_result(
+            *("transfers", result, part),
+            summed=True,
+            below=lambda _: _by_rank(ranks, steps) if apart else (),
+            sections=lambda: {"ranks": ranks} if apart else {},
+            screenful=40,
+            basis=basis,
+        )
+
+    return per_step_result(trace, by_message, shown, keys=MESSAGE_KEYS, sums=sum)
 
 
 def wait_and_transfer(trace: Trace, units: int) -> str:
@@ -149,8 +188,12 @@ def _by_partner(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_rank(result: Result) -> tuple[Block, ...]:
-    """Return how often each rank arrived last, and the wait of each collective by rank."""
+def _by_rank(result: Result, steps: int | None) -> tuple[Block, ...]:
+    """Return how often each rank arrived last, and the wait of each collective by rank.
+
+    Times are means over ``steps``; None: sums.
+    """
+    divisor, per = steps or 1, "" if steps is None else " per step"
     of, rows = _partners(result)
     if rows.is_empty():
         return notes_of(result.notes)
@@ -158,16 +201,16 @@ def _by_rank(result: Result) -> tuple[Block, ...]:
     order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
     late = ", ".join(
         f"{of} {partner} in {numbers.count(last)} of {numbers.count(count)} "
-        f"(others waited {numbers.duration(caused)})"
+        f"(others waited {numbers.duration(caused // divisor)}{per})"
         for partner, _, last, count, caused in order.head(MOST_LATE).iter_rows()
         if last
     )
     most = of_partner["partner"].to_list()[:MOST_PARTNERS]
     keys = ["collective", "message_bytes"]
     frame = rows.group_by(keys, maintain_order=True).agg(
-        pl.col("count").max(),
+        pl.col("count").max() if steps is None else pl.col("count").max() / steps,
         *(
-            pl.when(partner=partner).then("wait_ns").sum().alias(f"wait_ns {partner}")
+            (pl.when(partner=partner).then("wait_ns").sum() // divisor).alias(f"wait_ns {partner}")
             for partner in most
         ),
     )
@@ -185,18 +228,18 @@ def _by_rank(result: Result) -> tuple[Block, ...]:
     left_out = of_partner.height - len(most)
     notes = (*result.notes, *([f"{left_out} more in the JSON"] if left_out else []))
     table = Table(frame, columns, totals, tuple(reversed(most)))
-    summed = _split(int(rows["time_ns"].sum()), int(rows["wait_ns"].sum()))
-    split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s")
+    summed = _split(*(int(rows[name].sum()) // divisor for name in ("time_ns", "wait_ns")))
+    split = ("collectives", f"{summed}, sum over {of_partner.height} {of}s{per}")
     facts = (Facts((split, *([("last to arrive", late)] if late else []))),)
     return (*facts, table, *notes_of(notes))
 
 
-def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
+def copy_notes(frame: pl.DataFrame, each: str = "") -> list[tuple[str, str]]:
     """Return notes, with label and text, on rows of ``frame`` with costly copies.
 
     ``frame`` is the result of :func:`transfers` by direction. There are at most three notes, most
     time first, on copies over the host link that are small, from or to pageable memory or blocking,
-    or that take most of the copy time, exposed.
+    or that take most of the copy time, exposed. ``each`` is the divisor of means: `` per step``.
     """
     of_host = pl.col("direction").is_in(HOST_DIRECTIONS)
     rows = frame.filter(of_host, pl.col("time_ns").is_not_null()).to_dicts()
@@ -207,7 +250,7 @@ def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
         if row["time_ns"] >= LEAST_SHARE * whole
         and ((traits := _traits(row)) or _leads(row, whole))
     ]
-    return [_note(row, traits) for row, traits in costly[:MOST_NOTES]]
+    return [_note(row, traits, each) for row, traits in costly[:MOST_NOTES]]
 
 
 def _leads(row: Row, whole: int) -> bool:
@@ -226,10 +269,10 @@ def _traits(row: Row) -> list[str]:
     return traits
 
 
-def _note(row: Row, traits: list[str]) -> tuple[str, str]:
-    copies = numbers.counted(row["count"], "copy", "copies")
+def _note(row: Row, traits: list[str], each: str) -> tuple[str, str]:
+    copies = f"{numbers.mean(row['count'])} {'copy' if row['count'] == 1 else 'copies'}{each}"
     if row["mean_bytes"] is not None:
-        copies += f" of {numbers.size(row['mean_bytes'])}{' on average' * (row['count'] > 1)}"
+        copies += f" of {numbers.size(row['mean_bytes'])}{' on average' * (row['count'] != 1)}"
     if row["bytes_per_s"] is not None:
         copies += f" at {numbers.rate(row['bytes_per_s'])}"
     if row["peak_share"] is not None:
