@@ -23,7 +23,7 @@ the capture without steps. Findings below 1 % of the step are left out, by the
 estimate or where there is one by the simulated saving; `--rule` shows these too.
 
 **The plan** comes first: the change that saves most, then the one that saves most on top of it, up
-to four, each replayed with those before. `24.86 → 17.07 ms` is the median step before
+to three, each replayed with those before. `24.86 → 17.07 ms` is the median step before
 and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host

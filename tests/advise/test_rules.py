@@ -25,7 +25,7 @@ def test_no_rule_is_without_both() -> None:
 def test_a_rule_holds_where_it_should(rule: str, tmp_path: Path) -> None:
     advice = advise(CASES[rule][0](tmp_path))
     (finding,) = [one for one in advice.findings if one.rule.id == rule]
-    saves = finding.rule.kind in ("estimate", "upper bound")
+    saves = finding.rule.kind in ("estimate", "upper bound", "time per example")
     assert (finding.saving_ns > 0) is saves
     assert 0 <= finding.saving_share <= 1
     assert finding.evidence.height

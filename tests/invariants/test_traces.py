@@ -54,7 +54,7 @@ from traceana.trace.schema import DEVICE_WORK
 from traceana.whatif.program import without_profiler
 from traceana.whatif.whatif import replay
 
-LINES_OF_A_SCREEN: Final = 58
+LINES_OF_A_SCREEN: Final = 61
 DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 _WORK: Final = pl.col("kind") != "sync"
 
@@ -238,7 +238,7 @@ def busy_and_idle_add_up(one: Recorded) -> None:
 def directions_add_up_and_are_all_on_the_screen(one: Recorded) -> None:
     frame = layers(one.trace).frame
     assert frame.select(pl.sum_horizontal(DIRECTIONS)).to_series().equals(frame["time_ns"])
-    page = layers_page(one.trace).page(limit=3)
+    page = layers_page(one.trace, sum=True).page(limit=3)
     for width, kept in ((80, DIRECTIONS[:2]), (200, DIRECTIONS)):
         lines = render(page, Terminal(width)).splitlines()
         header = next((line for line in lines if line.startswith("layer ")), "").split()

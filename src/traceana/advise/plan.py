@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from traceana.advise.rule import Found
     from traceana.advise.simulation import Simulator
 
-_MOST_STAGES: Final = 4
+_MOST_STAGES: Final = 3
 
 
 def plan(
