@@ -34,7 +34,7 @@ from traceana.table import (
     laid_out,
     whole_sum,
 )
-from traceana.timeline.steps import available_ns, measured_steps, select
+from traceana.timeline.steps import available_ns, measured, measured_steps
 from traceana.timeline.work import any_work, why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS, SEARCH
@@ -393,11 +393,11 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     None without steps, without a known peak, and without counted products.
     """
     peaks, _ = machine(trace)
-    measured = measured_steps(trace)
-    if peaks is None or not measured.rows:
+    steps = measured_steps(trace)
+    if peaks is None or not steps.rows:
         return None
-    available = int(available_ns(trace).gather(list(measured.rows)).sum())
-    selected = select(trace, steps=measured.numbers)
+    available = int(available_ns(trace).gather(list(steps.rows)).sum())
+    selected = measured(trace)
     launched = Busy.of(work(selected, "rank", "device", "start", "duration"))
     available = max(available, launched.of_all())
     computed = units(selected, model)
@@ -428,7 +428,7 @@ def utilization(trace: Trace, model: Manifest | None = None) -> Utilization | No
     return Utilization(
         mfu=(flops - again) / capable,
         hfu=flops / capable,
-        model_flops=(flops - again) / len(measured.numbers),
+        model_flops=(flops - again) / len(steps.numbers),
         peak_flops_per_s=peak,
         at_least=uncounted.height > 0 or bool(products["partial"].any()),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
+from msgspec.structs import force_setattr
 
 from traceana.columns.distinct import distinct
 from traceana.columns.intervals import PER_DEVICE
@@ -380,11 +381,11 @@ def select(
 
 def measured(trace: Trace) -> Trace:
     """Return the measured steps of ``trace``, or the whole trace if they have no activity."""
-    numbers = measured_steps(trace).numbers
-    if not numbers:
-        return trace
-    part = select(trace, steps=numbers)
-    return trace if work(part, "kind").is_empty() else part
+    if trace.measured_part is None:
+        numbers = measured_steps(trace).numbers
+        part = select(trace, steps=numbers) if numbers else trace
+        force_setattr(trace, "measured_part", trace if work(part, "kind").is_empty() else part)
+    return trace.measured_part or trace
 
 
 def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from html import escape
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -86,6 +87,10 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
         msgspec.structs.force_setattr(self, "properties", frozen_mapping(self.properties))
 
 
+_NOT_MADE: Final = {"on_program_clock": None, "measured_part": None}
+"""What is made of a Trace later, and not of one that was changed."""
+
+
 class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The canonical ``tables`` of one recording, and its ``meta``: source, format, epoch.
 
@@ -97,7 +102,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     the recommendations that its bundle keeps (:mod:`traceana.advise.kept`).
     A Trace on the clock of its program, without the profiler, has the recording as ``recorded``,
     and is the ``on_program_clock`` of the recording, once it is made
-    (:func:`traceana.whatif.program.without_profiler`).
+    (:func:`traceana.whatif.program.without_profiler`). ``measured_part`` are its measured steps,
+    once they are selected (:func:`traceana.timeline.steps.measured`).
     """
 
     meta: TraceMeta
@@ -107,26 +113,25 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     kept_advice: bytes | None = None
     recorded: Trace | None = None
     on_program_clock: Trace | None = None
+    measured_part: Trace | None = None
 
     def with_tables(self, **tables: pl.DataFrame) -> Self:
         """Return a Trace in which ``tables`` replace those of this one."""
         made = Tables(tables, self.tables)
-        return msgspec.structs.replace(self, tables=made, kept_advice=None, on_program_clock=None)
+        return msgspec.structs.replace(self, tables=made, kept_advice=None, **_NOT_MADE)
 
     def with_meta(self, **fields: Any) -> Self:
         """Return a Trace in which ``fields`` replace those of :class:`TraceMeta`."""
         meta = msgspec.structs.replace(self.meta, **fields)
         # How it was opened changes no recommendation.
         kept = self.kept_advice if fields.keys() <= HOW_OPENED else None
-        return msgspec.structs.replace(self, meta=meta, kept_advice=kept, on_program_clock=None)
+        return msgspec.structs.replace(self, meta=meta, kept_advice=kept, **_NOT_MADE)
 
     def with_manifest(self, manifest: Manifest | None) -> Self:
         """Return a Trace whose layers are described by ``manifest``."""
         if manifest is self.manifest:
             return self
-        return msgspec.structs.replace(
-            self, manifest=manifest, kept_advice=None, on_program_clock=None
-        )
+        return msgspec.structs.replace(self, manifest=manifest, kept_advice=None, **_NOT_MADE)
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Self:
         """Return a selection of this Trace, in which ``tables`` hold the selected rows."""
@@ -234,6 +239,7 @@ def _kept(
     function: Callable[Concatenate[Trace, P], R], most: int | None
 ) -> Callable[Concatenate[Trace, P], R]:
     results: WeakKeyDictionary[Trace, list[tuple[Any, R]]] = WeakKeyDictionary()
+    parameters = signature(function)
 
     @wraps(function)
     def of(trace: Trace, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -241,11 +247,14 @@ def _kept(
             return function(trace, *args, **kwargs)
         # A list, because a layer manifest cannot be hashed. It has one entry or two.
         known = results.setdefault(trace, [])
+        # An argument that is left out is its default.
+        bound = parameters.bind(None, *args, **kwargs)
+        bound.apply_defaults()
         for arguments, result in known:
-            if arguments == (args, kwargs):
+            if arguments == bound.arguments:
                 return handed_out(result)
         result = frozen(function(trace, *args, **kwargs))
-        known.append(((args, kwargs), result))
+        known.append((bound.arguments, result))
         return handed_out(result)
 
     return of

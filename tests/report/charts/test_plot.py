@@ -36,15 +36,15 @@ DRAWN = [file for file in manifest.small_traces_at_hand(slice(1, 2)) if file != 
 
 VIEWS = {
     "report": {"CPU time by class, mean per step", "Timeline of step 4", "convolution"},
-    "layers": {"time (ms)", "fc6", "GEMM"},
-    "layers --by type": {"Time by layer", "Conv2d", "time (ms)"},
-    "kernels": {"time (ms)", "aten::mm", "convolution"},
+    "layers": {"time per step (ms)", "fc6", "GEMM"},
+    "layers --by type": {"Time by layer", "Conv2d", "time per step (ms)"},
+    "kernels": {"time per step (ms)", "aten::mm", "convolution"},
     "idle": {"Idle time by cause, mean per step", "idle time per step (ms)", "host"},
     "critical": {
         "Critical path by kernel, operator and wait, mean per step",
         "time on the critical path per step (ms)",
     },
-    "flops": {"Operators with most FLOPs", "FLOPs (GFLOP)", "aten::mm"},
+    "flops": {"Operators with most FLOPs", "FLOPs per step (GFLOP)", "aten::mm"},
     "flops --by class": {"rate (FLOP/s)", "arithmetic intensity (FLOP/B)", "convolution"},
 }
 
