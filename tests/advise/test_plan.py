@@ -12,6 +12,7 @@ import pytest
 import traceana
 from tests.support.opened import opened
 from tests.support.synthetic import Scenario, write_kineto
+from tests.support.traces import TraceBuilder
 from traceana.advise import advise
 from traceana.report.page import Findings, Heading
 from traceana.report.pages.whatif import whatif
@@ -133,3 +134,12 @@ def test_a_saving_that_cannot_be_replayed_comes_first_where_it_is_larger() -> No
     numbers = [block.first for block in blocks if isinstance(block, Findings)]
     assert numbers == sorted(numbers)
     assert len(set(titles)) == len(titles)
+
+
+def test_a_recording_of_one_memset_has_no_plan() -> None:
+    build = TraceBuilder(framework="PyTorch")
+    build.name("Memset (Device)", category="memset")
+    call = build.row("calls", name="cudaMemsetAsync", process=1, thread=1, start=0, duration=500)
+    build.row("activities", kind="memset", name_id=0, device=0, stream=7, process=1, call=call,
+              start=1_000, duration=2_000)  # fmt: skip
+    assert advise(build.build()).findings == ()

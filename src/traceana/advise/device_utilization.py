@@ -289,7 +289,8 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
 )
 def zeroing(figures: Figures) -> Found | None:
     """Memory that is set to one value: gradients set to zero in each step."""
-    if figures.on_cpu:
+    # A recording without kernels is not of a program that they could delay.
+    if figures.on_cpu or figures.kernels.is_empty():
         return None
     memsets = figures.breakdown.filter(pl.col("category") == "memset")
     fills = figures.kernels.filter(
