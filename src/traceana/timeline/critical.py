@@ -45,11 +45,12 @@ from traceana.timeline.graph import (
     windows,
 )
 from traceana.timeline.steps import measured_steps, step_processes
-from traceana.timeline.threads import WAITING, HostTime
+from traceana.timeline.threads import HostTime
 from traceana.timeline.work import DEVICE, RANK, why_no_work, work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK
 from traceana.trace.work import OUTSIDE, labels, layer_labels
+from traceana.vocabulary import host_calls
 from traceana.vocabulary.option_words import CriticalBy
 
 if TYPE_CHECKING:
@@ -423,7 +424,7 @@ def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.
     host = HostTime.of(trace, threads, key, begin, end, is_sync)
     piece = host.interval
     call = np.where(is_sync[piece], row[piece], host.call)
-    waits = Texts.of(trace.tables.calls["name"]).matching(WAITING)
+    waits = Texts.of(trace.tables.calls["name"]).matching(host_calls.WAITS)
     pieces = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),

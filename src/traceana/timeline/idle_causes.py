@@ -51,6 +51,7 @@ from traceana.timeline.idle_gaps import (
 from traceana.timeline.waits import BY_EVENT, BY_STREAM, all_waits
 from traceana.trace.schema import CPU_DEVICE
 from traceana.trace.work import labels
+from traceana.vocabulary import host_calls
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -58,12 +59,9 @@ if TYPE_CHECKING:
 Causes = npt.NDArray[np.int8]
 
 _CALLS: Final[dict[int, str]] = {
-    ALLOCATION: (
-        r"^(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
-        r"|^cuMem(?:Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
-    ),
-    SYNCHRONIZATION: r"^(?:cuda|cu|hip)\w*Synchronize",
-    COPY: r"^(?:cuda|hip)Memcpy|^cuMemcpy",
+    ALLOCATION: host_calls.ALLOCATES,
+    SYNCHRONIZATION: rf"^(?:cuda|cu|hip)\w*{host_calls.SYNCHRONIZES}",
+    COPY: host_calls.COPIES,
 }
 """Patterns of the names of calls that delay the host."""
 

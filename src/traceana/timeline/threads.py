@@ -36,19 +36,12 @@ from traceana.timeline.waits import (
     keys_of,
     recorded_work,
 )
+from traceana.vocabulary import host_calls
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 Floats = npt.NDArray[np.float64]
-
-STREAM_CALL: Final = r"StreamSynchronize"
-EVENT_CALL: Final = r"EventSynchronize"
-_FREE: Final = r"^(?:cuda|hip)(?:Free(?:Host|Array)?|HostFree)$|^cuMemFree(?:Host)?(?:_v2)?$"
-WAITING: Final = rf"Synchronize|{_FREE}"
-"""Calls that block until device work is done; launches and copies can block too.
-
-``cudaMalloc`` does not block: it returns while earlier work is running."""
 
 _STREAM_SYNC: Final = "Stream Sync"
 _CONTEXT_SYNC: Final = "Context Sync"
@@ -96,12 +89,13 @@ def waiting_calls(trace: Trace, device: WorkWaits, call_key: Ints) -> WaitingCal
     recorded = from_rows(records["call"])
     records = records.with_columns(pl.Series("requested", start[recorded]))
     # A record has the stream and the context, besides the name of the call.
-    by_name = np.flatnonzero(names.matching(WAITING) & (call_key != NONE))
+    by_name = np.flatnonzero(names.matching(host_calls.WAITS) & (call_key != NONE))
     unrecorded = np.setdiff1d(by_name, recorded)
     calls = np.concatenate((unrecorded, recorded))
     begin = start[calls]
     for_event, for_stream, frees = (
-        names.matching(name)[calls] for name in (EVENT_CALL, STREAM_CALL, _FREE)
+        names.matching(name)[calls]
+        for name in (host_calls.EVENT, host_calls.STREAM, host_calls.FREES)
     )
 
     record_name = trace.tables.names["name"].gather(records["name_id"])
@@ -165,7 +159,7 @@ class SilentWaits(msgspec.Struct, frozen=True):
 
 def records_waits(trace: Trace, device: WorkWaits) -> bool:
     """Return whether the trace has calls that only wait for the device, or records of them."""
-    calls = Texts.of(trace.tables.calls["name"]).matching(WAITING)
+    calls = Texts.of(trace.tables.calls["name"]).matching(host_calls.WAITS)
     return bool(calls.any()) or device.syncs["call"].is_not_null().any()
 
 
@@ -323,9 +317,9 @@ def _pending_work(trace: Trace, device: WorkWaits, call: Ints, stream: Ints) -> 
     if len(keys) > _MOST_STREAMS:
         keys = keys[:0]
     names = Texts.of(trace.tables.calls["name"].gather(call))
-    for_all = names.matching(WAITING) & ~names.matching(EVENT_CALL) & (stream == ANY)
+    for_all = names.matching(host_calls.WAITS) & ~names.matching(host_calls.EVENT) & (stream == ANY)
     if len(keys) > 1:
-        for_all &= ~names.matching(STREAM_CALL)
+        for_all &= ~names.matching(host_calls.STREAM)
     positions, works = [_NO_TIMES], [_NO_TIMES]
     for key in keys.tolist():
         work = np.flatnonzero(device.stream == key)

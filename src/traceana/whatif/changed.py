@@ -22,6 +22,7 @@ from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
 from traceana.timeline.threads import Floats
 from traceana.timeline.work import work
 from traceana.trace.work import labels
+from traceana.vocabulary import host_calls
 from traceana.whatif.other_hardware import (
     Factors,
     from_pinned_memory,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 _NO_WAIT: Final = -(1 << 60)
 """A lag with which an edge holds nothing up."""
-_SYNCHRONIZING: Final = r"Synchronize"
-"""Calls that only wait for the device."""
 
 
 class ChangedGraph(NamedTuple):
@@ -187,7 +186,7 @@ def _selection(trace: Trace, graph: Graph, flags: Flags, change: Change) -> Sele
 
 def _sync_selections(trace: Trace, processes: Sequence[Graph]) -> list[Selection]:
     """Return the waits for the device: synchronizing calls, and copies to the host that block."""
-    synchronizing = Texts.of(trace.tables.calls["name"]).matching(_SYNCHRONIZING)
+    synchronizing = Texts.of(trace.tables.calls["name"]).matching(host_calls.SYNCHRONIZES)
     if not synchronizing.any():
         raise NoSuchSelectionError("no calls that wait for the device in the trace")
     waiting = synchronizing | _copy_calls(
