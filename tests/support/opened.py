@@ -22,8 +22,9 @@ from traceana.whatif import program
 MOST: Final = 40
 
 _kept: OrderedDict[Hashable, Trace] = OrderedDict()
-_overviews: dict[int, Overview] = {}
-"""What the report on a kept trace says, by the trace's ``id``: every format and test shares it."""
+_overviews: dict[tuple[int, bool], Overview] = {}
+"""What the report on a kept trace says, by the trace's ``id`` and whether it is on the clock of its
+program: every format and test shares it."""
 _overview: Final = overview_of
 
 
@@ -54,7 +55,9 @@ def opened(path: Any, **options: Any) -> Trace:
     if not caught:
         _kept[key] = trace
         if len(_kept) > MOST:
-            _overviews.pop(id(_kept.popitem(last=False)[1]), None)
+            dropped = id(_kept.popitem(last=False)[1])
+            for by_program in (False, True):
+                _overviews.pop((dropped, by_program), None)
     return trace
 
 
@@ -64,9 +67,10 @@ def overview(trace: Trace, **options: Any) -> Overview:
     recorded = trace.recorded or trace
     if given or all(recorded is not kept for kept in _kept.values()):
         return _overview(trace, **options)
-    if id(recorded) not in _overviews:
-        _overviews[id(recorded)] = _overview(trace)
-    return _overviews[id(recorded)]
+    key = id(recorded), recorded is not trace
+    if key not in _overviews:
+        _overviews[key] = _overview(trace)
+    return _overviews[key]
 
 
 # A trace is immutable, and so is what is found of it: JSON, screen and pictures differ in how they
