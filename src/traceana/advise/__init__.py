@@ -35,8 +35,6 @@ __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
 _MUCH_MORE: Final = 1.5
 """A simulated saving of so many times the rule's estimate is explained."""
-
-
 _LATER: Final = ("upper bound", "time per example")
 """Kinds of savings that come after those of a step."""
 

@@ -85,8 +85,8 @@ def bottleneck(figures: Figures) -> Bottleneck | None:
     It is what takes most of the devices' time besides kernels, exposed or waited for, from
     :data:`BOTTLENECK_SHARE` of that time on. Below, the kernels limit the run, unless a replay
     with half the host's time is shorter by that share: kernels of several streams would overlap
-    if they were launched in time. Profiler overhead in less than half of the steps is left out: it
-    is no time of the program, and the other steps have another bottleneck.
+    if they were launched in time. Profiler overhead in less than half of the steps is left out: the
+    program does not spend it, and the other steps have another bottleneck.
     """
     span = int(figures.devices["span_ns"].sum())
     if figures.on_cpu or not span:

@@ -66,11 +66,11 @@ class Simulator:
         return predicted_step(self.model, self.base.replays, self.base).high_ns
 
     def _replayed(self, scenario: str) -> Replays | None:
-        from traceana.whatif.whatif import replayed
+        from traceana.whatif.whatif import Replays
 
         if scenario not in self._replays:
             bound = self._bound(scenario)
-            self._replays[scenario] = None if bound is None else replayed(self.model, bound)
+            self._replays[scenario] = None if bound is None else Replays.of(self.model, bound)
         return self._replays[scenario]
 
     def _bound(self, scenario: str) -> BoundScenario | None:

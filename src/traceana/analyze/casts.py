@@ -35,7 +35,7 @@ _KERNELS: Final = (
 def casts(trace: Trace) -> Result:
     """Return one row per cast between FP32 and 16 bits, shape and pass: ATen's copies.
 
-    The types are those of the operator ``aten::copy_``, else those in the kernel's name. The
+    The types are from the operator ``aten::copy_``, else from the kernel's name. The
     columns are :data:`COLUMNS`. Most time first.
     """
     ops = trace.tables.ops
@@ -75,7 +75,7 @@ def _cast(types: str) -> str | None:
         given = msgspec.json.decode(types, type=list[str])
     except msgspec.DecodeError:
         return None
-    result, source, *_ = (*(_TYPES.get(one) for one in given), None, None)
+    result, source, *_ = (*(_TYPES.get(name) for name in given), None, None)
     if result is None or source is None or "FP32" not in (result, source) or result == source:
         return None
     return f"{source} to {result}"

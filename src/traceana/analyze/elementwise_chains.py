@@ -46,7 +46,7 @@ def elementwise_chains(trace: Trace) -> Result:
     one number of elements. Where shapes are not recorded they have one number of blocks, and two
     names or more: a loop over other tensors has one. A chain of biases and activations alone does
     not count, since the product before it can compute them; kernels that a compiler generated and
-    those of the optimizer are in none. The fused kernel reads and writes what the longest kernel
+    kernels of the optimizer are left out. The fused kernel reads and writes what the longest kernel
     does, or more. The columns are :data:`COLUMNS`. Largest saving first.
     """
     chains = (

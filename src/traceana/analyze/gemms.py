@@ -78,8 +78,8 @@ COLUMNS: Final = laid_out(
 def gemms(trace: Trace, model: Manifest | None = None) -> Result:
     """Return one row per extents, layout and precision of matrix products.
 
-    The extents are from the operators' recorded shapes; layout and precision are those of the
-    kernel with most time of the operator. The columns are :data:`COLUMNS`. Most time first.
+    The extents are from the operators' recorded shapes; layout and precision are from the
+    operator's kernel with most time. The columns are :data:`COLUMNS`. Most time first.
     """
     if not any_work(trace):
         return nothing(COLUMNS, why_no_work(trace))
@@ -146,9 +146,9 @@ def _with_extents(trace: Trace, ran: pl.DataFrame) -> pl.DataFrame:
     schema: dict[str, DataType] = {"unit": ran.schema["unit"], "operator": pl.String}
     return pl.DataFrame(
         [
-            (unit, name, *found)
-            for unit, name, found in zip(rows, calls["name"], extents, strict=True)
-            if found is not None
+            (unit, name, *product)
+            for unit, name, product in zip(rows, calls["name"], extents, strict=True)
+            if product is not None
         ],
         schema=schema | dict.fromkeys(_EXTENTS, pl.Int64),
         orient="row",

@@ -84,7 +84,7 @@ class Change(msgspec.Struct, frozen=True):
     ``before`` and ``after`` are the values in baseline and candidate; ``layers`` is the number of
     pairs of layers that changed, ``layer_a`` and ``layer_b`` the pair whose time changed most.
     ``a`` and ``b`` are the time of the affected work in each step of either run (one row).
-    ``work`` has the affected cells of baseline and candidate, None where that is no work. The
+    ``work`` has the affected cells of baseline and candidate, None without work. The
     change is a part of the change ``within``, by its position.
     """
 

@@ -299,7 +299,7 @@ def pictures_of(page: Page) -> list[Illustration]:
 
 
 def in_order(blocks: Iterable[Block]) -> Iterator[Single]:
-    """Yield ``blocks`` in the order of reading, those of columns one after the other."""
+    """Yield ``blocks`` in the order of reading: left columns before right ones."""
     for block in blocks:
         if isinstance(block, Columns):
             yield from (*block.left, *block.right)

@@ -384,8 +384,11 @@ def measured(trace: Trace) -> Trace:
     if trace.measured_part is None:
         numbers = measured_steps(trace).numbers
         part = select(trace, steps=numbers) if numbers else trace
-        force_setattr(trace, "measured_part", trace if work(part, "kind").is_empty() else part)
-    return trace.measured_part or trace
+        part = trace if work(part, "kind").is_empty() else part
+        # A result of per_trace must not refer to its Trace.
+        force_setattr(trace, "measured_part", part)
+        return part
+    return trace.measured_part
 
 
 def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:

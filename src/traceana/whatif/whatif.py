@@ -331,7 +331,10 @@ class Model(msgspec.Struct, frozen=True):
             _streams(trace.whole, processes),
             cost,
             [np.ones(len(graph.host.begin)) for graph in processes],
-            [is_slowed(graph) if cost else _no_pieces(graph) for graph in processes],
+            [
+                is_slowed(graph) if cost else np.zeros(len(graph.host.begin), dtype=np.bool_)
+                for graph in processes
+            ],
         )
 
     def without(self, cost: ProfilerCost) -> Model:
@@ -367,10 +370,6 @@ class Model(msgspec.Struct, frozen=True):
             return None
         model = cls.of(trace)
         return model if model.marked or trace.tables.steps.is_empty() else None
-
-
-def _no_pieces(graph: Graph) -> Flags:
-    return np.zeros(len(graph.host.begin), dtype=np.bool_)
 
 
 def _streams(trace: Trace, processes: Sequence[Graph]) -> list[Ints]:
@@ -539,13 +538,8 @@ class Saving(msgspec.Struct, frozen=True):
     share: float
 
 
-def replayed(model: Model, bound: BoundScenario) -> Replays:
-    """Return the replays of the scenario ``bound``."""
-    return Replays.of(model, bound)
-
-
 def saving(model: Model, replays: Replays, base: Base) -> Saving:
-    """Return what a step saves by :func:`replayed` changes; ``base`` is :func:`before_changes`."""
+    """Return what a step saves by the changes of ``replays``; ``base``: :func:`before_changes`."""
     unscaled = _saving(model, replays, base)
     scale = model.scale
     time, low, high = (
@@ -555,7 +549,7 @@ def saving(model: Model, replays: Replays, base: Base) -> Saving:
 
 
 def mean_step_ns(model: Model, bound: BoundScenario) -> float:
-    """Return the mean step of which savings are, after the changes of ``bound``."""
+    """Return the mean step (ns) after the changes of ``bound``; savings are differences of it."""
     outcome = _outcome(model, bound.scenario.changes, bound.selections, 0.5)
     return _mean(_settled_steps(model, _step_times(model, outcome))) * model.scale
 
@@ -572,7 +566,7 @@ class PredictedStep(msgspec.Struct, frozen=True):
 def predicted_step(
     model: Model, replays: Replays, base: Base, ceiling: float = math.inf
 ) -> PredictedStep:
-    """Return the step after :func:`replayed` changes; ``base`` is :func:`before_changes`.
+    """Return the step after the changes of ``replays``; ``base`` is :func:`before_changes`.
 
     ``ceiling`` is the upper end before any change.
     """

@@ -114,7 +114,8 @@ def report(
 
 def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     data = data_of(rows, source_of(trace), whole.sections)
-    stages = [one for one in whole.advice.findings if one.rule.id in whole.advice.in_plan]
+    in_plan = whole.advice.in_plan
+    stages = [finding for finding in whole.advice.findings if finding.rule.id in in_plan]
     findings = [*stages, *_others(whole.advice)]
     sections = {
         **data.sections,
@@ -577,18 +578,13 @@ def _findings(whole: Overview) -> list[Block]:
     ranks = {finding.rule.id: at for at, finding in enumerate(advice.findings)}
     first = ranks[advice.plan[0].rule] if advice.plan else 0
     ahead = [finding for finding in others if ranks[finding.rule.id] < first]
+    behind = [finding for finding in others if ranks[finding.rule.id] >= first]
     parts = (
         (_title(whole, ahead), _listed(ahead)),
         ("Plan: each change on top of those before, by simulation", stages_of(advice)),
         (
             "Not in the plan: ≈ estimated, ≤ at most" if advice.plan else _title(whole, others),
-            _listed(
-                [
-                    finding
-                    for finding in others
-                    if finding.rule.id not in {one.rule.id for one in ahead}
-                ]
-            ),
+            _listed(behind),
         ),
     )
     blocks: list[Block] = []
@@ -618,12 +614,10 @@ def _others(advice: Advice) -> Sequence[Finding]:
     limits = advice.bottleneck
     if limits is None or any(map(limits.shortened_by, advice.in_plan)):
         return left[:count]
-    about = [finding for finding in left if limits.shortened_by(finding.rule.id)][:1]
-    first = [finding for finding in left if not about or finding.rule.id != about[0].rule.id][
-        : count - len(about)
-    ]
-    kept = {finding.rule.id for finding in (*about, *first)}
-    return [finding for finding in left if finding.rule.id in kept]
+    rules = [finding.rule.id for finding in left]
+    about = [rule for rule in rules if limits.shortened_by(rule)][:1]
+    first = [rule for rule in rules if rule not in about][: count - len(about)]
+    return [finding for finding in left if finding.rule.id in (*about, *first)]
 
 
 def _not_about_the_bottleneck(advice: Advice) -> str:
