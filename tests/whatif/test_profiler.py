@@ -86,6 +86,19 @@ def test_a_run_that_timed_its_steps_without_the_profiler_tells_the_cost(tmp_path
     assert "timed 180.0 µs without the profiler" in dict(head.rows)["Step time"]
 
 
+def test_a_diff_as_recorded_has_the_timed_steps_beside_it(tmp_path: Path) -> None:
+    recorded = traceana.open(host_bound(tmp_path)).with_meta(producer="another")
+    timed = [recorded.with_meta(unprofiled_step_ns=ns) for ns in (100_000.0, 150_000.0)]
+    diff = traceana.diff(*timed)
+    head, *_ = (block for block in diff.page().blocks if isinstance(block, Facts))
+    assert ("", "timed 100.0 → 150.0 µs (+50.0 %) without the profiler") in head.rows
+    assert diff.summary.timed_ns == (100_000, 150_000)
+    other = traceana.diff(timed[0], recorded)
+    assert other.summary.timed_ns is None
+    head, *_ = (block for block in other.page().blocks if isinstance(block, Facts))
+    assert not any("timed" in text for _, text in head.rows)
+
+
 def test_no_cost_is_known_of_other_profilers(tmp_path: Path) -> None:
     trace = traceana.open(host_bound(tmp_path)).with_meta(producer="another")
     assert profiler_cost(trace) is None

@@ -273,6 +273,19 @@ class Diff(msgspec.Struct, frozen=True):
         return self.step.decides.a / a, self.step.decides.b / b
 
     @property
+    def timed_ns(self) -> tuple[int, int] | None:
+        """The steps that both recorded runs timed without the profiler, where it is in the others.
+
+        None where a run did not, with several runs, and where a step is without the profiler.
+        """
+        traces = self.baseline.run.trace, self.candidate.run.trace
+        a, b = (trace.meta.unprofiled_step_ns for trace in traces)
+        by_program = any(trace.recorded is not None for trace in traces)
+        if a is None or b is None or by_program or self.runs != (1, 1):
+            return None
+        return round(a), round(b)
+
+    @property
     def confidence(self) -> float | None:
         """The match confidence: mean probability over layers that their match is correct."""
         return self.alignment.confidence

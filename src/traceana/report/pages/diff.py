@@ -165,6 +165,7 @@ def _source(run_diff: Diff) -> dict[str, Any]:
         "kernels": None if run_diff.kernel_time is None else step_source(run_diff.kernel_time),
         "runs": run_diff.runs,
         "image_ns": run_diff.per_image,
+        "timed_ns": run_diff.timed_ns,
         "layers": dict(run_diff.counts),
         "confidence": run_diff.confidence,
         "level": criteria.level,
@@ -295,6 +296,10 @@ def _times(run_diff: Diff) -> Iterator[tuple[str, str]]:
     if (two.a, two.b) != (tested.a, tested.b):
         verdict = f"; {_verdict(run_diff, two)}" if two.verdict != tested.verdict else ""
         yield "", f"{_judged(run_diff, two, other)}{verdict}"
+    if run_diff.timed_ns is not None:
+        a, b = run_diff.timed_ns
+        relative = f" ({percent(b / a - 1)})" if a else ""
+        yield "", f"timed {arrow(a, b)}{relative} without the profiler"
 
 
 def _judged(run_diff: Diff, tested: StatisticVerdict, statistic: str = "") -> str:
