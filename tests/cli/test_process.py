@@ -127,13 +127,12 @@ def test_a_terminal_gets_colours_unless_disabled(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_with_its_code(bundle: Path, number: signal.Signals) -> None:
+    # Under nohup a process begins with SIGHUP ignored, and traceana leaves that as it is.
+    before = signal.signal(number, signal.SIG_DFL)
     process = subprocess.Popen(
-        [*COMMAND, "classify", "-"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Under nohup a process begins with SIGHUP ignored, and traceana leaves that as it is.
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+        [*COMMAND, "classify", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
     )
+    signal.signal(number, before)
     time.sleep(4.0)  # by now it waits for names, on a busy machine too
     process.send_signal(number)
     _, stderr = process.communicate(timeout=20)
