@@ -341,6 +341,9 @@ TOGETHER_NS: Final = _setting(
 PREDICTION_LEVEL: Final = _setting(
     "prediction_level", 0.9, "Of the intervals of predicted step times; the usual value."
 )
+PREDICTION_DEVIATE: Final = 1.6448536269514722
+"""Half the width of such an interval of a normal distribution, in standard deviations. A number:
+to import ``statistics`` takes a hundredth of a report."""
 CHANGE_ERROR: Final = _setting(
     "change_error",
     0.08,

@@ -21,7 +21,7 @@ class Simulator:
     def __init__(self, model: Model, base: Base) -> None:
         """Keep both."""
         self.model, self.base = model, base
-        self._selections: dict[Change, list[Selection]] = {}
+        self._selections: dict[Change, list[Selection] | NoSuchSelectionError] = {}
         self._replays: dict[str, Replays | None] = {}
 
     @classmethod

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -33,7 +32,7 @@ from traceana.comparison.run_inputs import (
 )
 from traceana.settings import (
     LEAST_COUNTED,
-    PREDICTION_LEVEL,
+    PREDICTION_DEVIATE,
     RUN_TO_RUN_CPU,
     RUN_TO_RUN_HOST,
     RUN_TO_RUN_KERNELS,
@@ -168,8 +167,7 @@ class RunSteps(msgspec.Struct, frozen=True):
         return RUN_TO_RUN_CPU if on_cpu else relative_spread(parts)
 
 
-_DEVIATE: Final = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
-_OF_COST: Final = (UNPROFILED_MOST - UNPROFILED_LEAST) / 2 / _DEVIATE
+_OF_COST: Final = (UNPROFILED_MOST - UNPROFILED_LEAST) / 2 / PREDICTION_DEVIATE
 """Standard deviation of the host's time without the profiler, relative to its estimate. The host's
 variation from run to run is in it."""
 
@@ -184,7 +182,7 @@ def cost_spread(a: Trace, b: Trace) -> float:
         for trace in (a, b)
     ]
     (low_a, high_a), (low_b, high_b) = ends
-    of_both = abs((high_b - low_b) - (high_a - low_a)) / 2 / _DEVIATE
+    of_both = abs((high_b - low_b) - (high_a - low_a)) / 2 / PREDICTION_DEVIATE
     return of_both * math.sqrt(1 - (RUN_TO_RUN_HOST / _OF_COST) ** 2)
 
 

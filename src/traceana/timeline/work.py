@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.table import Column, Kind
+from traceana.trace.work import labels
 from traceana.trace.work import work as labelled
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def any_work(trace: Trace) -> bool:
 
 def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
     """Return the kernels, or the operators of a trace of the CPU alone, as :func:`work` does."""
-    return work(trace, *columns).filter(work(trace, "kind")["kind"].is_in(["kernel", "op"]))
+    rows = labels(trace.tables, *columns)
+    return rows.filter(trace.tables.activities["kind"].is_in(["kernel", "op"]))
 
 
 def processor(trace: Trace) -> str:

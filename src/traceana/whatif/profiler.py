@@ -9,7 +9,6 @@ H200 with PyTorch 2.11, each with its step times without the profiler (docs/what
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,7 +20,7 @@ from traceana.columns.nesting import NONE, Flags
 from traceana.enrich.launches import KERNEL_LAUNCH
 from traceana.settings import (
     LONGEST_DISPATCH_NS,
-    PREDICTION_LEVEL,
+    PREDICTION_DEVIATE,
     RUN_TO_RUN_HOST,
     UNPROFILED_LEAST,
     UNPROFILED_MOST,
@@ -100,7 +99,7 @@ def cost_removed(recorded: Trace) -> ProfilerCost | None:
 
 
 def _measured(cost: ProfilerCost) -> ProfilerCost:
-    spread = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2) * RUN_TO_RUN_HOST
+    spread = PREDICTION_DEVIATE * RUN_TO_RUN_HOST
     return ProfilerCost(cost.factor, 1 - spread, 1 + spread, measured=True)
 
 

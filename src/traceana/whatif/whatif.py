@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
-from statistics import NormalDist
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -19,7 +18,7 @@ from traceana.analyze.classes import breakdown
 from traceana.analyze.run_to_run import relative_spread
 from traceana.columns.distinct import numbered
 from traceana.columns.intervals import union
-from traceana.columns.nesting import NONE, Flags, Ints
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows
 from traceana.errors import NoSuchSelectionError
 from traceana.result import Result
 from traceana.settings import (
@@ -27,6 +26,7 @@ from traceana.settings import (
     CHANGE_ERROR_CPU,
     FEWEST_LAUNCHES,
     FEWEST_STEPS,
+    PREDICTION_DEVIATE,
     PREDICTION_LEVEL,
     REPLAYED_ACTIVITIES,
     RUN_TO_RUN_COPIES,
@@ -218,7 +218,6 @@ def replay(trace: Trace) -> Replay:
     return Replay(events, measured, replayed, largest_error)
 
 
-_DEVIATE: Final = NormalDist().inv_cdf((1 + PREDICTION_LEVEL) / 2)
 """Half-width of the interval of a normal value, in standard deviations."""
 
 
@@ -404,9 +403,9 @@ class BoundScenario(msgspec.Struct, frozen=True):
         cls,
         model: Model,
         wanted: str | Scenario,
-        known: dict[Change, list[Selection]] | None = None,
+        known: dict[Change, list[Selection] | NoSuchSelectionError] | None = None,
     ) -> BoundScenario:
-        """Return the scenario ``wanted`` of ``model``; selections that are ``known`` are reused.
+        """Return the scenario ``wanted`` of ``model``; what is ``known`` of its changes is reused.
 
         Raises :class:`~traceana.errors.UsageError`, and
         :class:`~traceana.errors.NoSuchSelectionError` where a change is about nothing in the trace.
@@ -418,11 +417,17 @@ class BoundScenario(msgspec.Struct, frozen=True):
         for at, change in enumerate(chosen.changes, start=1):
             # The last of the changes is needed where none of them is about anything.
             needed = not change.implied or (at == len(chosen.changes) and not changes)
-            with nullcontext() if needed else suppress(NoSuchSelectionError):
-                if change not in known:
+            if change not in known:
+                try:
                     known[change] = selected(model.trace, model.processes, change)
-                selections.append(known[change])
+                except NoSuchSelectionError as error:
+                    known[change] = error
+            selection = known[change]
+            if not isinstance(selection, NoSuchSelectionError):
+                selections.append(selection)
                 changes.append(change)
+            elif needed:
+                raise selection
         chosen = replace(chosen, changes=tuple(changes))
         of_process = [list(process) for process in zip(*selections, strict=True)]
         return cls(chosen, of_process)
@@ -722,11 +727,12 @@ def _time_beside(trace: Trace, graph: Graph, change: ChangedGraph) -> Ints:
     """Return the time (ns) of what runs beside each step: of the busiest device, or of threads."""
     beside = np.zeros(graph.steps.height, dtype=np.int64)
     rows = np.flatnonzero((change.beside > 0) & (graph.step != NONE))
-    devices = trace.whole.tables.activities["device"].cast(pl.Int64).fill_null(NONE).to_numpy()
-    of_device = devices[graph.activity[rows]]
-    for device in np.unique(of_device).tolist():
-        of_this_device = rows[of_device == device]
-        np.maximum(beside, _busy(graph, of_this_device, change.beside[of_this_device]), out=beside)
+    if len(rows):
+        devices = from_rows(trace.whole.tables.activities["device"])
+        of_device = devices[graph.activity[rows]]
+        for device in np.unique(of_device).tolist():
+            on_device = rows[of_device == device]
+            np.maximum(beside, _busy(graph, on_device, change.beside[on_device]), out=beside)
     pieces_beside = np.flatnonzero(change.host_beside)
     if len(pieces_beside):
         begin = graph.steps["begin"].to_numpy()
@@ -777,9 +783,9 @@ def _longest(model: Model, lengths: Sequence[Ints]) -> Mapping[int | None, int]:
     """Return the longest of the ``lengths`` of each measured step over the processes, by number."""
     longest: dict[int | None, int] = {}
     for graph, rows, length in zip(model.processes, model.measured, lengths, strict=True):
-        numbers = graph.steps["number"].gather(rows).to_list()
-        for number, time in zip(numbers, length[rows].tolist(), strict=True):
-            longest[number] = max(longest.get(number, 0), time)
+        numbers = graph.steps["number"].to_list()
+        for row, time in zip(rows.tolist(), length[rows].tolist(), strict=True):
+            longest[numbers[row]] = max(longest.get(numbers[row], 0), time)
     return longest
 
 
@@ -813,7 +819,7 @@ def _predicted(
     of_factors = [middle, *map(median, replays.factors)]
     faster, slower = map(median, replays.costs) if replays.costs else (middle, middle)
     low = min(of_factors) - math.hypot(spread, max(middle - faster, 0.0))
-    level = _DEVIATE * math.sqrt(2)
+    level = PREDICTION_DEVIATE * math.sqrt(2)
     least = min(_busiest_stream(model, replay) for replay in (replays.central, *replays.factors))
     least *= 1 - level * RUN_TO_RUN_KERNELS
     high = max(of_factors) + math.hypot(spread, max(slower - middle, 0.0))
@@ -846,7 +852,7 @@ def _busiest_stream(model: Model, outcome: _Outcome) -> float:
 
 def _run_error(model: Model, path: pl.DataFrame) -> float:
     """Return by what two runs differ, relative to their step, of the critical ``path``."""
-    level = _DEVIATE * math.sqrt(2)
+    level = PREDICTION_DEVIATE * math.sqrt(2)
     if model.trace.on_cpu:
         return level * RUN_TO_RUN_CPU
     times = dict(path.select("of", "time_ns").iter_rows())
@@ -865,7 +871,7 @@ def _run_error(model: Model, path: pl.DataFrame) -> float:
 def _change_error(model: Model, change: float) -> float:
     """Return by what a predicted ``change`` misses, in its unit."""
     error = CHANGE_ERROR_CPU if model.trace.on_cpu else CHANGE_ERROR
-    return abs(change) * error * _DEVIATE
+    return abs(change) * error * PREDICTION_DEVIATE
 
 
 def _path_of_scenario(
@@ -940,6 +946,8 @@ def student_quantile(level: float, degrees: int) -> float:
     ``level`` is above 0.5. The error is below 1e-8 of the result.
     """
     if degrees > _MOST_TERMS:
+        from statistics import NormalDist
+
         z = NormalDist().inv_cdf(level)
         first = (z**3 + z) / 4
         second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
