@@ -48,6 +48,58 @@ def test_fills_are_a_share_of_the_gpu_time() -> None:
     assert (found.saving_ns, found.figures["share"]) == (8_000_000, 0.2)
 
 
+ZERO = "void multi_tensor_apply_kernel<TensorListMetadata<1>, ZeroFunctor<float, 1, 1, 0>>()"
+ADD = "void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, std::array<char*, 3ul>>()"
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_gradients_are_added_to_zeros(*, zeros: bool) -> None:
+    """Additions of ``AccumulateGrad`` alone; of several backward passes they are needed."""
+
+    def put(run: Run) -> None:
+        for name in (ZERO, ADD):
+            run.name(name, category="elementwise", function="add" if name == ADD else None)
+        thread = {"process": 1, "thread": 1, "duration": 10}
+        if zeros:
+            op = run.row("ops", name="aten::_foreach_zero_", start=run.at, depth=0, **thread)
+            run.put(ZERO, 100_000, op=op)
+        outer = run.row(
+            "ops", name="torch::autograd::AccumulateGrad", start=run.at, depth=0,
+            direction="backward", **thread,
+        )  # fmt: skip
+        inner = run.row(
+            "ops", name="aten::add_", start=run.at, depth=1, parent=outer, direction="backward",
+            **thread,
+        )  # fmt: skip
+        run.put(ADD, 300_000, op=inner)
+        other = run.row("ops", name="aten::add", start=run.at, depth=0, **thread)
+        run.put(ADD, 500_000, op=other)
+
+    found = zeroing(Figures(run_of(put)))
+    if not zeros:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.saving_ns, found.kind) == (4 * 400_000, None)
+    assert (found.figures["calls"], found.figures["added"]) == (1, 1)
+
+
+def test_additions_of_a_graph_may_be_of_gradients() -> None:
+    """No operator says whose they are: an upper bound, with the change for a graph."""
+
+    def put(run: Run) -> None:
+        for name in (ZERO, ADD):
+            run.name(name, category="elementwise", function="add" if name == ADD else None)
+        run.put(ZERO, 100_000)
+        for _ in range(3):
+            run.put(ADD, 200_000)
+
+    (finding,) = (one for one in advise(run_of(put)).findings if one.rule.id == "zeroing")
+    assert (finding.saving_ns, finding.rule.kind) == (700_000, "upper bound")
+    assert "3 that may add gradients to zeros" in sentence(finding)
+    assert "capture" in finding.rule.change.pytorch
+
+
 def test_the_math_backend_of_attention_is_all_its_work() -> None:
     """Scale, product, mask and softmax inside its operator, and their gradients; no other."""
     kernels = {"scale": "elementwise", "scores": "gemm", "mask": "elementwise", "soft": "softmax"}

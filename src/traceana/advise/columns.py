@@ -110,6 +110,7 @@ PLAN: Final = (
 EVIDENCE: Final = laid_out(
     (
         Column("activation_ns", TIME, "time of activation kernels"),
+        Column("added", MEAN, "additions of gradients to zeros"),
         Column("algbw_bytes_per_s", RATE, "algorithm bandwidth", title="algbw"),
         Column("algorithm", PARTS, "algorithm of the convolutions, as in `kernels`"),
         Column("algorithms", PARTS, "algorithms that a search tried"),
@@ -175,6 +176,7 @@ EVIDENCE: Final = laid_out(
         Column("part", PART, "as in `kernels`"),
         Column("peak_bytes_per_s", RATE, "peak of the link", title="peak bandwidth"),
         Column("peak_share", SHARE, "bandwidth over the peak of the link", title="of peak"),
+        Column("possibly_added", MEAN, "additions that may be of gradients to zeros"),
         Column("precision", PART, "operand type, as in `kernels`"),
         Column("processor", TEXT, "`GPU`, `CPU`"),
         Column("products_ns", TIME, "time of GEMMs"),
@@ -209,6 +211,7 @@ EVIDENCE: Final = laid_out(
         Column("wait_ns", TIME, "waits for other ranks"),
         Column("wall_ns", TIME, "wall time of a step"),
         Column("warm_up", FLAG, "whether the step is warm-up"),
+        Column("work", PART, "kind of work: memset, fill, addition"),
         Column("workspace_bytes", BYTES, "workspace of the other algorithm; null if unknown"),
     ),
     dropped="workspace_bytes mean_bytes link peak_bytes_per_s step_ns alternative_flops flops "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
+from traceana.analyze.zeroing import ADDITION, FILL, MEMSET, POSSIBLE_ADDITION
 from traceana.flops.peaks import peak_for
 from traceana.settings import (
     AT_PEAK,
@@ -28,6 +29,7 @@ _FP16: Final = (7, 0)
 _OF_CONVOLUTIONS, _OF_GEMMS = sum(TENSOR_CORE_CONVOLUTIONS) / 2, sum(TENSOR_CORE_GEMMS) / 2
 """Time on tensor cores over what the peaks alone allow."""
 _WITHOUT_TF32: Final = "GPU without TF32"
+_IN_GRAPH: Final = "CUDA graph"
 
 _OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share", "idle_ns")
 _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
@@ -275,8 +277,11 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
 @rule(
     title="memsets and fills",
     kind="estimate",
-    sentence="{calls} memsets and fill kernels: {time_ns}, {share} of GPU time",
-    estimate="all the time of the memsets, and of elementwise kernels that fill.",
+    sentence="{calls} memsets and fill kernels[, and {added} that add gradients to zeros][, and "
+    "{possibly_added} that may add gradients to zeros]: {time_ns}, {share} of GPU time",
+    estimate="all the time of the memsets, of elementwise kernels that fill, and of those that add "
+    "gradients to zeros. An upper bound in a CUDA graph, which does not say what its additions are "
+    "of.",
     caveat="Padding, masks, and buffers that are added to need their zeros.",
     change=Change(
         pytorch="optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0; torch.empty "
@@ -285,31 +290,38 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
         jax="the whole step under jax.jit: XLA fuses fills into their consumers",
         native="no cudaMemset of memory that the next kernel overwrites",
     ),
+    variants={
+        _IN_GRAPH: Change(
+            pytorch="optimizer.zero_grad(set_to_none=True) before the capture of the CUDA graph: "
+            "its backward pass then writes the gradients",
+            tensorflow="tf.function(jit_compile=True): XLA fuses fills into their consumers",
+            jax="the whole step under jax.jit: XLA fuses fills into their consumers",
+        )
+    },
     simulation="`no memset`, where no kernel fills.",
 )
 def zeroing(figures: Figures) -> Found | None:
-    """Memory that is set to one value: gradients set to zero in each step."""
+    """Memory that is set to one value, and gradients that are added to their zeros."""
     # A recording without kernels is not of a program that they could delay.
     if figures.on_cpu or figures.kernels.is_empty():
         return None
-    memsets = figures.breakdown.filter(pl.col("category") == "memset")
-    fills = figures.kernels.filter(
-        (pl.col("category") == "elementwise") & (pl.col("function") == "fill")
-    )
-    total = int(memsets["time_ns"].sum()) + int(fills["time_ns"].sum())
+    rows = figures.zeroing
+    total = int(rows["time_ns"].sum())
     if not figures.worth(total):
         return None
-    columns = ("name", "calls", "time_ns")
-    evidence = pl.concat(
-        [memsets.select(pl.lit("memset").alias("name"), *columns[1:]), fills.select(columns)]
-    ).sort("time_ns", "name", descending=[True, False])
+    calls = dict(rows.group_by("work").agg(pl.col("calls").sum()).iter_rows())
+    in_graph = POSSIBLE_ADDITION in calls
     return Found(
         total,
         {
-            "calls": figures.mean(int(evidence["calls"].sum())),
+            "calls": figures.mean(calls.get(MEMSET, 0) + calls.get(FILL, 0)),
+            "added": figures.mean(calls[ADDITION]) if ADDITION in calls else None,
+            "possibly_added": figures.mean(calls[POSSIBLE_ADDITION]) if in_graph else None,
             "time_ns": figures.each(total),
             "share": total / figures.work_ns,
         },
-        evidence,
-        "no memset" if fills.is_empty() else None,
+        rows,
+        "no memset" if [*calls] == [MEMSET] else None,
+        variant=_IN_GRAPH if in_graph else None,
+        kind="upper bound" if in_graph else None,
     )

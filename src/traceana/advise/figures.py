@@ -248,6 +248,13 @@ class Figures:
         return casts(self._part).frame
 
     @cached_property
+    def zeroing(self) -> pl.DataFrame:
+        """Memsets, fills, and gradients that are added to zeros."""
+        from traceana.analyze.zeroing import zeroing
+
+        return zeroing(self._part).frame
+
+    @cached_property
     def occupancy(self) -> pl.DataFrame:
         """Occupancy of the kernels."""
         return occupancy(self._part).frame
