@@ -166,6 +166,17 @@ def sgemm(tensor_core: bool, **device: Any) -> Build:
     return filled(put, **device)
 
 
+def updates(name: str, direction: str = "optimizer") -> Build:
+    """Return kernels of an optimizer: a quarter of 1.2 ms is more than 1 % of the step."""
+
+    def put(run: Run) -> None:
+        run.name(name, category="optimizer")
+        for _ in range(4):
+            run.put(name, 300_000, direction=direction)
+
+    return filled(put)
+
+
 def gemv(run: Run) -> None:
     """Put in a product of a matrix and a vector: 410 MB are 263 µs at an A100's bandwidth."""
     run.name("gemv", category="gemm", precision="fp32", tensor_core=False)
@@ -351,6 +362,10 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
     "casts": (
         cast("c10::BFloat16", "float"),
         (cast("float", "float"), cast("c10::BFloat16", "c10::BFloat16"), cast("int", "float")),
+    ),
+    "unfused_optimizer": (
+        updates("multi_tensor_apply_kernel<BinaryOpListAlphaFunctor>"),
+        (updates("multi_tensor_apply_kernel<FusedAdamMathFunctor>"), updates("mul", "backward")),
     ),
     "batchable_gemms": (products_in_a_row(False), (products_in_a_row(True),)),
     "tensor_cores_unused": (

@@ -427,6 +427,27 @@ def autocasts(run: Run, time: int) -> None:
             run.run(Operator("aten::copy_", [Kernel(name, time // 8, blocks)]))
 
 
+def loops_over_parameters(run: Run, time: int) -> None:
+    """Update each parameter by operators of its own, while the device waits."""
+    run.at = max(run.at, run.drained())
+    start = run.at
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<{}> >()"
+    for number in range(max(1, time // 30_000)):
+        with run.inside("aten::add_"):
+            kernel = Kernel(name.format("float"), 2_000 + number % 2)
+            run.kernel(kernel, dispatch=20_000, call=6_000)
+    run.scenario.range("Optimizer.step#SGD.step", start, run.at)
+
+
+def updates_at_once(run: Run, time: int) -> None:
+    """Update all parameters by one kernel."""
+    start = run.at
+    name = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata>()"
+    with run.inside("aten::_fused_sgd_"):
+        run.kernel(Kernel(name, max(1, time // 30_000) * 1_500))
+    run.scenario.range("Optimizer.step#SGD.step", start, run.at)
+
+
 def profiles(run: Run, time: int) -> None:
     """Let the profiler flush its buffers."""
     run.scenario.overhead(run.at, run.at + time)
@@ -536,6 +557,14 @@ CHAIN: Final = Cause(
     "unfused_elementwise", at("forward", chained), mended=at("forward", fused_chain)
 )
 CASTS: Final = Cause("casts", at("begin", autocasts))
+# The same gaps are those of a host that launches too slowly.
+LOOP: Final = Cause(
+    "unfused_optimizer",
+    at("end", loops_over_parameters),
+    frozenset({"host_bound", "launch_bound", "small_batch"}),
+    mended=at("end", updates_at_once),
+    exact=False,
+)
 AT_PEAK: Final = Cause("memory_bound_at_peak", at("forward", additions), exact=False)
 OVERHEAD: Final = Cause("profiler_overhead", at("begin", profiles), exact=False)
 WARM_UP: Final = Cause("first_step_counted", at("begin", warms_up), exact=False)
@@ -627,6 +656,8 @@ CASES: Final = (
     Case("chain-10", mlp(), CHAIN, 0.1, [(REDUCE, 0.02)], V100, pace="event"),
     Case("casts-20", transformer(), CASTS, 0.2, [(LOADER, 0.05)]),
     Case("casts-08", WIDE, CASTS, 0.08, [(REDUCE, 0.02)], V100, pace="event"),
+    Case("optimizer-20", transformer(), LOOP, 0.2, [(REDUCE, 0.02)]),
+    Case("optimizer-10", mlp(), LOOP, 0.1, [(SMALL, 0.02)], V100, pace="event", steps=8),
     # Findings without a saving: decoys are too small to be found.
     Case("at-peak-40", mlp(), AT_PEAK, 0.4, [(PYTHON, 0.003)]),
     Case("at-peak-15", transformer(), AT_PEAK, 0.15, [(REDUCE, 0.003)], V100, pace="event"),

@@ -39,7 +39,7 @@ from traceana.timeline.steps import (
 )
 from traceana.timeline.work import work
 from traceana.trace import per_trace
-from traceana.vocabulary.operators import COMPILED_REGION, GENERATED
+from traceana.vocabulary.operators import COMPILED_REGION, FUSED, GENERATED
 from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
@@ -253,6 +253,19 @@ class Figures:
         from traceana.analyze.zeroing import zeroing
 
         return zeroing(self._part).frame
+
+    @cached_property
+    def unfused_optimizer(self) -> pl.DataFrame:
+        """The kernels of the optimizer that are not fused: ``name``, ``calls``, ``time_ns``."""
+        rows = work(self._part, "name", "kind", "direction", "duration")
+        of_optimizer = (pl.col("kind") == "kernel") & (pl.col("direction") == "optimizer")
+        return (
+            rows.filter(of_optimizer)
+            .group_by(pl.col("name").cast(pl.String))
+            .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+            .filter(~pl.col("name").str.contains(FUSED))
+            .sort("time_ns", "name", descending=[True, False])
+        )
 
     @cached_property
     def occupancy(self) -> pl.DataFrame:

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
+from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.settings import LONG_FOR_BANDWIDTH_NS, SLOW_MEMORY
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
+_DISPATCH: Final = ("host", "operator", "launch_latency")
+"""Causes of idle time in which the host works."""
 _MATH_BACKEND: Final = "math backend"
+_FUSED_SAVES: Final = 0.25
+"""Of the time of an optimizer's kernels: fused they take half of it to all, as `fused-optimizer`
+of ``whatif`` assumes."""
 
 
 @rule(
@@ -204,6 +210,54 @@ def casts(figures: Figures) -> Found | None:
             "cast": by_cast["cast"].item(-1),
         },
         rows,
+    )
+
+
+@rule(
+    title="optimizer not fused",
+    kind="estimate",
+    sentence="{calls} kernels of the optimizer take {time_ns}[; GPU idle {idle_ns} while the host "
+    "runs it]",
+    estimate="a quarter of the kernels' time, and all the idle time in which the host is in the "
+    "optimizer. An upper bound where most of it is idle time and the profiler's cost is not known.",
+    caveat="Parameters of one device and type are updated together; optimizers without a fused "
+    "version have foreach=True.",
+    change=Change(
+        pytorch="fused=True of torch.optim.SGD, Adam and AdamW; foreach=True of others",
+        tensorflow="jit_compile=True of the Keras optimizer",
+        jax="the update in the same jax.jit as the gradients: XLA fuses it",
+        native="one kernel that updates all parameters",
+    ),
+    simulation="`fused-optimizer`, where the profiler's cost is known or most of the saving is of "
+    "kernels.",
+)
+def unfused_optimizer(figures: Figures) -> Found | None:
+    """An optimizer of several kernels for each parameter, or for each group of them."""
+    if figures.on_cpu:
+        return None
+    rows = figures.unfused_optimizer
+    if rows.is_empty():
+        return None
+    time = int(rows["time_ns"].sum())
+    of_kernels, idle = round(_FUSED_SAVES * time), 0
+    if figures.worth(of_kernels + figures.idle_ns(*_DISPATCH)):
+        gaps = figures.gaps(_DISPATCH, "range")
+        in_optimizer = pl.col("range").cast(pl.String).str.contains(ROLE_OF_TEXT["optimizer"])
+        idle = int(gaps.filter(in_optimizer)["time_ns"].sum())
+    if not figures.worth(of_kernels + idle):
+        return None
+    # The host's part is longer than without the profiler.
+    of_recording = idle > of_kernels and not figures.profiler_known
+    return Found(
+        of_kernels + idle,
+        {
+            "calls": figures.mean(int(rows["calls"].sum())),
+            "time_ns": figures.each(time),
+            "idle_ns": figures.each(idle) if idle else None,
+        },
+        rows,
+        None if of_recording else "fused-optimizer",
+        kind="upper bound" if of_recording else None,
     )
 
 

@@ -39,6 +39,9 @@ TEMPLATE: Final = "triton_tem_"
 """The beginning of the names of kernels that Inductor generates from a template, and the name of
 their row."""
 
+FUSED: Final = r"(?i)fused"
+"""A part of the names of an optimizer's fused kernels, and of those that a compiler generated."""
+
 COMPILED_REGION: Final = "Torch-Compiled Region"
 """The beginning of the name of an operator around what ``torch.compile`` compiled."""
 COMPILED_GRAPH: Final = "## Call CompiledFxGraph"

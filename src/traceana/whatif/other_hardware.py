@@ -26,6 +26,7 @@ from traceana.settings import (
 from traceana.timeline.copies import HOST_DIRECTIONS, copies, link_peaks
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.trace.work import labels
+from traceana.vocabulary.operators import FUSED
 
 if TYPE_CHECKING:
     from typing import Self
@@ -144,10 +145,6 @@ def with_tensor_cores(trace: Trace, chosen: Flags, *, autocast: bool = False) ->
     return Factors.of_rows(trace, rows, least, most)
 
 
-_FUSED: Final = r"(?i)fused"
-"""Kernels of fused optimizers, and those that a compiler generated."""
-
-
 def with_fused_optimizer(trace: Trace, chosen: Flags) -> Factors:
     """Return the factors of the ``chosen`` kernels of an optimizer if they are fused.
 
@@ -157,7 +154,7 @@ def with_fused_optimizer(trace: Trace, chosen: Flags) -> Factors:
     fused.
     """
     names = trace.tables.names["name"].gather(trace.tables.activities["name_id"])
-    kernels = (trace.tables.activities["kind"] == "kernel") & ~names.str.contains(_FUSED)
+    kernels = (trace.tables.activities["kind"] == "kernel") & ~names.str.contains(FUSED)
     rows = np.flatnonzero(chosen & kernels.to_numpy())
     if not len(rows):
         raise NoSuchSelectionError("no kernels of an optimizer that is not fused")

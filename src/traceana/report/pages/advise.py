@@ -56,7 +56,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("unfused_attention", "first_data_gradient", "layout_changes"), "layers"),
     **dict.fromkeys(("fast_convolution", "costly_transforms"), "layers"),
     **dict.fromkeys(("batchable_gemms", "algorithm_search", "zeroing"), "kernels"),
-    **dict.fromkeys(("unfused_elementwise", "casts"), "kernels"),
+    **dict.fromkeys(("unfused_elementwise", "casts", "unfused_optimizer"), "kernels"),
     "first_step_counted": "summary",
 }
 """The section of the report in HTML with the evidence of each rule."""
