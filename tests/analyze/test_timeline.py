@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.timeline import Window, timeline
+from traceana.analyze.timeline import Window, in_brief, timeline
 from traceana.timeline.idle import idle
 from traceana.timeline.steps import measured_steps
 from traceana.trace import Trace
@@ -73,6 +73,42 @@ def test_short_events_are_merged_and_counted() -> None:
     assert window.merged == int(window.events.filter(pl.col("count") > 1)["count"].sum()) > 0
     assert counted(window, "stream") == 5_000
     assert window.events.filter(pl.col("count") > 1)["name"].null_count() > 0
+
+
+def test_a_window_in_brief_has_the_outermost_events_of_its_main_tracks() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    for stream in range(5):
+        builder.kernel("k", 0, 100 * (stream + 1), stream=stream)
+    for thread in range(4):
+        for depth in range(2):
+            builder.row(
+                "ops", name=f"op{depth}", process=1, thread=thread, start=depth,
+                duration=50 * (thread + 1) - depth, depth=depth,
+            )  # fmt: skip
+        builder.row(
+            "ranges", text="r", kind="annotation", process=1, thread=thread, start=0, duration=500
+        )
+    (window,) = timeline(builder.build())
+    brief = in_brief(window)
+    tracks = brief.tracks.with_columns(pl.col("kind").cast(pl.String)).select("kind", "number")
+    assert [row for row in tracks.rows() if row[0] == "stream"] == [
+        ("stream", 2), ("stream", 3), ("stream", 4),
+    ]  # fmt: skip
+    assert [row for row in tracks.rows() if row[0] == "operators"] == [
+        ("operators", 2), ("operators", 3),
+    ]  # fmt: skip
+    assert "ranges" not in tracks["kind"].to_list()
+    assert counted(brief, "operators") == 2
+    assert brief.events["depth"].unique().to_list() == [0]
+
+
+def test_a_long_window_in_brief_merges_its_events() -> None:
+    (window,) = timeline(long_trace(5_000), most=4_000)
+    assert window.merged > 0
+    brief = in_brief(window)
+    assert brief.events.height <= 2_000
+    assert counted(brief, "stream") == 5_000
 
 
 def test_other_steps_follow_only_whole() -> None:

@@ -67,6 +67,34 @@ def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
     return tuple(windows)
 
 
+_IN_BRIEF: Final = {"critical": 1, "idle": 1, "stream": 3, "operators": 2, "calls": 2}
+"""Tracks of each kind in :func:`in_brief`."""
+
+
+def in_brief(window: Window, most: int = 2_000) -> Window:
+    """Return the main tracks of ``window``: those of one rank with most time, a few of each kind.
+
+    They have the outermost events, of which short ones are merged where there are more than
+    ``most``.
+    """
+    outermost = window.events.filter(pl.col("depth") == 0)
+    tracks = window.tracks.with_row_index("track").with_columns(pl.col("track").cast(pl.Int64))
+    times = outermost.group_by("track").agg(pl.col("time_ns").sum())
+    main = (
+        tracks.join(times, on="track")
+        .sort("time_ns", "track", descending=[True, False])
+        .filter(pl.col("rank").eq_missing(pl.col("rank").first()))
+        .with_columns(pl.int_range(pl.len()).over("kind").alias("nth"))
+        .filter(pl.col("nth") < pl.col("kind").cast(pl.String).replace_strict(_IN_BRIEF, default=0))
+        .sort("track")
+        .select("track", *_TRACK)
+    )
+    located = outermost.join(main, on="track", maintain_order="left").drop("track")
+    events, _ = _merged(located, window.end_ns - window.start_ns, most)
+    tracks = main.drop("track")
+    return Window(window.step, window.start_ns, window.end_ns, tracks, _on_tracks(events, tracks))
+
+
 def capture(trace: Trace) -> Window:
     """Return all events of ``trace`` on all their tracks, also events without a duration."""
     parts = _parts(trace)
@@ -194,19 +222,23 @@ def _window(
         .head(events.height if tracks_at_most is None else tracks_at_most)
         .select(_TRACK)
         .sort(_ORDER, nulls_last=True)
-        .with_row_index("track")
     )
-    located = events.join(tracks, on=_TRACK, how="inner", nulls_equal=True)
     return Window(
         step,
         start,
         end,
-        tracks.drop("track"),
-        located.sort("track", "depth", "start_ns").select(
-            pl.col("track").cast(pl.Int64), *(name for name in events.columns if name not in _TRACK)
-        ),
+        tracks,
+        _on_tracks(events, tracks),
         merged,
         events.select(_TRACK).n_unique() - tracks.height,
+    )
+
+
+def _on_tracks(events: pl.DataFrame, tracks: pl.DataFrame) -> pl.DataFrame:
+    """Return the events of ``tracks`` with the row of their track, in their order."""
+    located = events.join(tracks.with_row_index("track"), on=_TRACK, how="inner", nulls_equal=True)
+    return located.sort("track", "depth", "start_ns").select(
+        pl.col("track").cast(pl.Int64), *(name for name in events.columns if name not in _TRACK)
     )
 
 
@@ -304,7 +336,7 @@ def _operators(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _merged(events: pl.DataFrame, span: int, most: int | None) -> tuple[pl.DataFrame, int]:
     """Return at most about ``most`` events: short neighbours of one track become one."""
-    single = events.with_columns(pl.lit(1).alias("count"))
+    single = events if "count" in events.columns else events.with_columns(count=pl.lit(1))
     if most is None or single.height <= most:
         return single, 0
     parts = _FINEST

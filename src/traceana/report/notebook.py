@@ -67,7 +67,7 @@ def _shortened(page: Page) -> Page:
     """Return ``page`` with the timeline of one step."""
 
     def blocks(all_: tuple[Block, ...]) -> tuple[Block, ...]:
-        return tuple(block.first if isinstance(block, Timeline) else block for block in all_)
+        return tuple(block.first if type(block) is Timeline else block for block in all_)
 
     sections = tuple(replace(section, blocks=blocks(section.blocks)) for section in page.sections)
     return replace(page, blocks=blocks(page.blocks), sections=sections)

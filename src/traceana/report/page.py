@@ -186,6 +186,10 @@ class Chart(Illustration, frozen=True):
     colours: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+class Bars(Chart, frozen=True):
+    """A chart of bars that a table of the page has, too: HTML shows that table alone."""
+
+
 class Panels(Illustration, frozen=True):
     """Charts, ``columns`` side by side."""
 
@@ -224,14 +228,23 @@ class Timeline(Illustration, frozen=True):
         return Timeline(title, self.summary, self.windows[:1])
 
 
+class Strip(Timeline, frozen=True):
+    """The main tracks of one step in brief, beside other blocks of a page. A file of pictures has
+    the whole timeline."""
+
+
 Single: TypeAlias = Heading | Facts | Table | Findings | Notes | Illustration
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Blocks of an HTML page side by side, where it is wide enough."""
+    """Blocks of an HTML page side by side, where it is wide enough.
+
+    Both sides are as wide, unless they are not ``even``: then each is as wide as its blocks.
+    """
 
     left: tuple[Single, ...]
     right: tuple[Single, ...]
+    even: bool = True
 
 
 Block: TypeAlias = Single | Columns

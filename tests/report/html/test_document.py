@@ -35,11 +35,13 @@ from traceana.report.page import (
     Finding,
     Findings,
     Heading,
+    Illustration,
     Marks,
     Page,
     Rows,
     Section,
     Table,
+    in_order,
 )
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
@@ -529,11 +531,18 @@ def test_without_the_extra_the_error_names_it(
 def test_the_plan_stands_beside_its_picture_and_facts_stand_once() -> None:
     file = Path(__file__).parents[3] / "fixtures" / "gpu" / "alexnet_b128.json.gz"
     page = open_trace(file).report().illustrated()
-    (columns,) = (block for block in page.blocks if isinstance(block, Columns))
-    assert [block.title for block in columns.right if isinstance(block, Chart)] == [
+    columns, tables = (block for block in page.blocks if isinstance(block, Columns))
+    assert [block.title for block in columns.right if isinstance(block, Illustration)] == [
         "Step time by the plan",
-        "Step time by part",
+        "Step 4, the median one",
     ]
+    titles = [block.columns[0].title for block in in_order([tables]) if isinstance(block, Table)]
+    assert titles == [
+        "GPU time by class, per step", "Slowest layers, per step", "Transfers, per step",
+    ]  # fmt: skip
+    assert len(tables.left) == 1
+    # The bars of the classes are those of their table.
+    assert "GPU time by class, mean per step" not in html_file.render(page)
     plan = next(block for block in columns.left if isinstance(block, Findings))
     (marks,) = next(block for block in columns.right if isinstance(block, Chart)).marks
     assert marks.frame["change"].to_list()[1:-1] == [item.title for item in plan.items]

@@ -28,6 +28,7 @@ from traceana.report.page import (
     Icicle,
     Page,
     Panels,
+    Strip,
     Timeline,
     head_of,
     pictures_of,
@@ -99,7 +100,11 @@ def require_vl_convert() -> None:
 
 def page_specification(page: Page) -> dict[str, Any]:
     """Return the pictures of ``page`` as one specification."""
-    blocks = [block.first if isinstance(block, Timeline) else block for block in pictures_of(page)]
+    blocks = [
+        block.first if isinstance(block, Timeline) else block
+        for block in pictures_of(page)
+        if not isinstance(block, Strip)
+    ]
     panels = next((block for block in blocks if isinstance(block, Panels)), None)
     title = _title(page) if panels is None else panels.title
     left = max(map(_left_of, blocks))

@@ -23,6 +23,7 @@ from traceana.report.charts.specification import PAGE, config
 from traceana.report.display_names import trace_file
 from traceana.report.html.elements import environment
 from traceana.report.page import (
+    Bars,
     Block,
     Chart,
     Findings,
@@ -62,7 +63,7 @@ def render(page: Page, *, drawn: bool = False) -> str:
 
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
-    shown = pictures_of(page)
+    shown = [block for block in pictures_of(page) if not isinstance(block, Bars)]
     charts = not drawn and _has(shown, Chart, Panels)
     library = vega_script() if charts else ""
     needed = [name for name, kind in _SCRIPTS.items() if kind is object or _has(shown, kind)]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.timeline import in_brief
 from traceana.columns.intervals import PER_DEVICE
 from traceana.report import display_names, numbers
 from traceana.report.cells import texts
 from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS, PALETTE
-from traceana.report.page import Axis, Block, Chart, Icicle, Marks, Notes, Timeline
+from traceana.report.page import Axis, Block, Chart, Icicle, Marks, Notes, Strip, Timeline
 from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace.schema import CPU_DEVICE
@@ -163,6 +164,16 @@ def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
             windows,
         )
     ]
+
+
+def step_strip(windows: tuple[Window, ...]) -> list[Strip]:
+    """Return the main tracks of the first of ``windows``, the median step; empty without any."""
+    if not windows:
+        return []
+    window = in_brief(windows[0])
+    title = "The capture in brief" if window.step is None else f"Step {window.step}, the median one"
+    events = numbers.counted(window.events.height, "event")
+    return [Strip(title, f"{events} on the main tracks over time.", (window,))]
 
 
 _LOOKED_UP: Final = (
@@ -415,7 +426,7 @@ def plan_bars(advice: Advice) -> list[Chart]:
                     ),
                 ),
             ),
-            height=220,
+            height=130,
             colours=_PLAN_COLOURS,
         )
     ]

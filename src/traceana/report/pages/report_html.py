@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.devices import step_parts
 from traceana.analyze.timeline import Window, timeline
 from traceana.report.page import (
+    Bars,
     Block,
     Columns,
     Facts,
+    Illustration,
     Notes,
     Page,
     Section,
@@ -23,7 +26,12 @@ from traceana.report.page import (
     in_order,
 )
 from traceana.report.pages.advise import advised
-from traceana.report.pages.analysis_pictures import plan_bars, step_bars, step_timeline
+from traceana.report.pages.analysis_pictures import (
+    plan_bars,
+    step_bars,
+    step_strip,
+    step_timeline,
+)
 from traceana.report.pages.bars import bars
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
@@ -77,13 +85,14 @@ def with_sections(
 
     basis = whole.basis
     shown = basis.means(basis.breakdown).frame
-    classes = bars(
+    by_class = bars(
         shown,
         f"{whole.processor} time by class{f', mean {basis.per}' if basis.per else ''}",
         chosen(BY_CLASS, ("category", "time_ns", "calls")),
         axis=f"time {basis.per}".rstrip(),
         coloured=True,
     )
+    classes = [Bars(*msgspec.structs.astuple(chart)) for chart in by_class]
     if trace.is_summary:
         of_summary = (
             section("kernels", "Kernels", kernels(trace)),
@@ -97,16 +106,22 @@ def with_sections(
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     recorded = whole.unrecorded is None
     steps = step_bars(whole.steps.frame, step_parts(trace), ranks) if recorded else []
-    gaps = [section("idle", "Idle time", idle(trace))] if recorded else []
+    gaps = [_pictures_beside(section("idle", "Idle time", idle(trace)))] if recorded else []
     tables = _tables(trace, whole, section)
     windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
     # The timeline has found the paths.
     paths = [section("critical", "Critical path", critical(trace))] if recorded else []
-    sections = (Section("timeline", "Timeline", tuple(windows)), *gaps, *paths, *tables)
-    title, head, *rest = (_plain(block, classes) for block in page.blocks)
+    sections = (
+        Section("timeline", "Timeline", (*windows, *steps)),
+        *gaps,
+        *map(_pictures_beside, paths),
+        *tables,
+    )
+    title, head, *rest = page.blocks
+    pictures = [*plan_bars(whole.advice), *step_strip(drawn.result())]
     return replace(
         page,
-        blocks=_ordered(title, head, rest, [*plan_bars(whole.advice), *steps], classes),
+        blocks=_ordered(title, head, rest, pictures, classes),
         sections=tuple(part for part in sections if part.blocks),
         summary="Step time",
     )
@@ -140,11 +155,20 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
     )
 
 
-def _plain(block: Block, classes: Sequence[Block]) -> Block:
-    """Return ``block``; the table of the classes has no bars where the ``classes`` have a chart."""
-    if isinstance(block, Table) and classes and block.columns[0].name == "class":
-        return replace(block, bars=None)
-    return block
+def _pictures_beside(section: Section) -> Section:
+    """Return ``section`` with its first table left of its pictures, which are above it."""
+    blocks = [*in_order(section.blocks)]
+    pictures = [block for block in blocks if isinstance(block, Illustration)]
+    others = [block for block in blocks if not isinstance(block, Illustration)]
+    at = next((at for at, block in enumerate(others) if isinstance(block, Table)), len(others))
+    behind = next(
+        (end for end in range(at + 1, len(others)) if not isinstance(others[end], Notes)),
+        len(others),
+    )
+    if not pictures or at == len(others):
+        return section
+    beside = Columns(tuple(others[at:behind]), (*pictures, *others[behind:]))
+    return replace(section, blocks=(*others[:at], beside))
 
 
 _IN_LARGE: Final = ("GPU utilization", "CPU utilization")
@@ -161,7 +185,8 @@ def _ordered(
     """Return the blocks of the summary in the order of a page.
 
     The figures and the bottleneck come first, then the recommendations with ``pictures`` beside
-    them, the other facts, and the tables below the chart of the ``classes``.
+    them, the other facts, and the time by class beside the other tables. ``classes`` are its bars,
+    for files of pictures.
     """
     facts: tuple[Block, ...] = ()
     if isinstance(head, Facts):
@@ -184,4 +209,11 @@ def _ordered(
     beside: tuple[Block, ...] = (*advice, *pictures)
     if advice and pictures:
         beside = (Columns(advice, tuple(pictures)),)
-    return (title, head, *beside, *facts, *classes, *rest[:tables], *notes)
+    shown = [*in_order(rest[:tables])]
+    at = [isinstance(block, Table) and block.columns[0].name == "class" for block in shown]
+    tabled: tuple[Block, ...] = tuple(shown)
+    if True in at[:-1]:
+        by_class = at.index(True)
+        sides = Columns((shown[by_class],), tuple(shown[by_class + 1 :]), even=False)
+        tabled = (*shown[:by_class], sides)
+    return (title, head, *beside, *facts, *classes, *tabled, *notes)

@@ -74,6 +74,7 @@ traceana.timelines = (pictures) => {
     let matches = null; // per text: whether it has the searched words
     let gutter = NARROWEST; // pixels left of the events, for the labels of the tracks
 
+    const brief = figure.classList.contains("strip"); // without tools, details and links to it
     const canvas = figure.querySelector(".canvas");
     const board = traceana.element("canvas");
     const space = traceana.element("div", { class: "space" }, board);
@@ -102,8 +103,10 @@ traceana.timelines = (pictures) => {
       button("Fit", "Fit the whole step", () => view(0, data.span_ns)),
       search, note,
     );
-    canvas.before(tools);
-    canvas.after(details);
+    if (!brief) {
+      canvas.before(tools);
+      canvas.after(details);
+    }
 
     const legend = traceana.element("dl", { class: "legend" });
     canvas.after(legend);
@@ -491,10 +494,10 @@ traceana.timelines = (pictures) => {
     new ResizeObserver(redraw).observe(scroller);
 
     open(0);
-    link();
+    if (!brief) link();
     draw();
     figure.dataset.drawn = "yes";
   };
 
-  document.querySelectorAll("figure.timeline").forEach(show);
+  document.querySelectorAll("figure.timeline, figure.strip").forEach(show);
 };
