@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
-from traceana.analyze.zeroing import ADDITION, FILL, MEMSET, POSSIBLE_ADDITION
 from traceana.flops.peaks import peak_for
 from traceana.settings import (
     AT_PEAK,
@@ -309,6 +308,8 @@ def zeroing(figures: Figures) -> Found | None:
     total = int(rows["time_ns"].sum())
     if not figures.worth(total):
         return None
+    from traceana.analyze.zeroing import ADDITION, FILL, MEMSET, POSSIBLE_ADDITION
+
     calls = dict(rows.group_by("work").agg(pl.col("calls").sum()).iter_rows())
     in_graph = POSSIBLE_ADDITION in calls
     return Found(
