@@ -87,8 +87,9 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
     # A terminal sends it to all processes of the group; SIGTERM is sent to one.
     (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert stderr.endswith("traceana: interrupted\n")
+    # As the command would have ended.
+    assert process.returncode == -number
+    assert stderr.endswith(f"traceana: interrupted by {number.name}: nothing was recorded\n")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
@@ -120,7 +121,8 @@ def test_a_process_that_does_not_exit_is_ended_once_its_window_is_written(
         None,
         ("trace.json.gz",),
     )
-    assert run.run.exit_status == (-9 if hangs == "in a thread" else -15)
+    # Its own status is not known.
+    assert run.run.exit_status is None
     note = "a process did not exit within 1 s (--exit-timeout) and was killed"
     assert note in run.run.notes
     environment = run.environment()
@@ -243,7 +245,7 @@ def test_a_failed_command_is_a_run_with_its_reason(tmp_path: Path, run: Command)
     done = run(
         "record", "-o", tmp_path / "run", "--", *PYTHON, "import os; os.kill(os.getpid(), 9)"
     )
-    assert done.exit_code == 71
+    assert done.exit_code == 137
     made = read_run(tmp_path / "run").run
     assert (made.status, made.reason, made.exit_status) == ("failed", "signal SIGKILL", -9)
     again = run("report", tmp_path / "run")
@@ -352,11 +354,11 @@ def test_a_command_that_is_not_there(
 
 def test_nothing_is_overwritten_unasked(tmp_path: Path, run: Command) -> None:
     words = ("-o", tmp_path / "run", "--", *PYTHON, "raise SystemExit(3)")
-    assert run("record", *words).exit_code == 71
+    assert run("record", *words).exit_code == 3
     before = (tmp_path / "run" / RUN_FILE).stat().st_ino
     assert run("record", *words).exit_code == 50
     assert (tmp_path / "run" / RUN_FILE).stat().st_ino == before
-    assert run("record", "--force", *words).exit_code == 71
+    assert run("record", "--force", *words).exit_code == 3
     assert (tmp_path / "run" / RUN_FILE).stat().st_ino != before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     (tmp_path / "mine").mkdir()
@@ -412,7 +414,7 @@ def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path
     (left / RUN_FILE).write_text("{}")
     assert not is_run(left)
     at_work = PartialFolder(tmp_path / "run")
-    assert [path.name for path in left.iterdir()] == [".lock"]
+    assert {path.name for path in left.iterdir()} == {".lock", "run"}
     with pytest.raises(Exception, match="another recording uses"):
         PartialFolder(tmp_path / "run")
     at_work.discard()

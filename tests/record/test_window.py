@@ -42,11 +42,11 @@ class Log(Recorder):
         if call == self._fails:
             raise OSError(28, "No space left on device")
 
-    def prepare(self) -> None:
-        self._add("prepare")
+    def prepare(self, number: int) -> None:
+        self._add(f"prepare {number}")
 
-    def begin(self) -> None:
-        self._add("begin")
+    def begin(self, number: int) -> None:
+        self._add(f"begin {number}")
 
     def step(self, number: int) -> None:
         self._add(f"step {number}")
@@ -82,7 +82,7 @@ def test_a_step_that_does_not_end_is_abandoned(tmp_path: Path) -> None:
     for _ in range(4):
         steps.step_ended()
     steps.close()
-    assert recorder.calls == ["prepare", "begin", "step 1", "abandon step", "stop", "write"]
+    assert recorder.calls == ["prepare 3", "begin 4", "step 5", "abandon step", "stop", "write"]
 
 
 def test_a_step_until_the_next_holds_what_the_script_waits_for(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_step_until_the_next_holds_what_the_script_waits_for(tmp_path: Path) -
         steps.step_ended()
         seen.append(len(recorder.calls))
     # The first and the last step of the window do not wait for a call.
-    assert recorder.calls == ["prepare", "begin", "step 1", "step 2", "stop", "write"]
+    assert recorder.calls == ["prepare 3", "begin 4", "step 5", "step 6", "stop", "write"]
     assert seen == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 6, 6, 6, 6, 6]
     made = reported(tmp_path)
     assert made.times is not None
@@ -106,8 +106,8 @@ def test_a_step_until_the_next_has_none_if_the_script_ends(tmp_path: Path) -> No
     for taken, calls, times in (
         (3, ["stop"], None),
         (4, ["stop", "write"], 1),
-        (5, ["step 1", "abandon step", "stop", "write"], 1),
-        (6, ["step 1", "step 2", "abandon step", "stop", "write"], 2),
+        (5, ["step 5", "abandon step", "stop", "write"], 1),
+        (6, ["step 5", "step 6", "abandon step", "stop", "write"], 2),
     ):
         folder = tmp_path / str(taken)
         folder.mkdir()
@@ -117,7 +117,7 @@ def test_a_step_until_the_next_has_none_if_the_script_ends(tmp_path: Path) -> No
             steps.step_begins()
             steps.step_ended()
         steps.close()
-        assert recorder.calls == ["prepare", "begin", *calls]
+        assert recorder.calls == ["prepare 3", "begin 4", *calls]
         made = reported(folder)
         assert made.steps_taken == taken
         assert (None if made.times is None else len(made.times.steps_ns)) == times
@@ -155,7 +155,7 @@ def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) 
     for _ in range(8):
         steps.step_ended()
         seen.append(len(recorder.calls))
-    assert recorder.calls == ["prepare", "begin", "step 1", "stop", "write"]
+    assert recorder.calls == ["prepare 3", "begin 4", "step 5", "stop", "write"]
     assert seen == [0, 1, 2, 3, 5, 5, 5, 5]
     made = reported(tmp_path)
     assert made.trace == "trace.json.gz"
@@ -164,6 +164,46 @@ def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) 
     assert (made.times.warm_up_ns, made.times.steps_ns) == ((3, 5), (9, 11))
     report.close(None)
     assert recorder.calls[-1] == "write"
+
+
+def test_steps_are_timed_before_and_after_the_recorded_ones(tmp_path: Path) -> None:
+    recorder = Log()
+    steps, _ = window(tmp_path, recorder, before=2, after=3, warm_up=2)
+    seen = []
+    for _ in range(14):
+        steps.step_ended()
+        seen.append(len(recorder.calls))
+    # Steps 1 and 2 warm up, 3 and 4 are timed, 5 is the profiler's warm-up, 6 and 7 are recorded,
+    # 8 follows the writing, 9 to 11 are timed.
+    assert recorder.calls == ["prepare 5", "begin 6", "step 7", "stop", "write"]
+    assert seen == [0, 0, 0, 1, 2, 3, 5, 5, 5, 5, 5, 5, 5, 5]
+    made = reported(tmp_path)
+    assert made.closed
+    assert made.times is not None
+    assert made.without_profiler is not None
+    # Moments: 1, 4 warm up; 9, 16, 25 before; 36, 49, 64 recorded; 81, 100, 121, 144 after.
+    assert (made.times.steps_ns, made.times.first) == ((13, 15), 6)
+    assert made.without_profiler.steps_ns == (7, 9, 19, 21, 23)
+    assert (made.without_profiler.warm_up_ns, made.without_profiler.steps_before) == ((3,), 2)
+    assert made.steps_taken == 11
+
+
+@pytest.mark.parametrize(
+    ("taken", "timed", "recorded"),
+    [(2, 0, None), (4, 2, None), (5, 2, None), (6, 2, 1), (7, 2, 2), (8, 2, 2), (10, 4, 2)],
+)
+def test_a_script_that_ends_has_the_steps_that_there_are(
+    tmp_path: Path, taken: int, timed: int, recorded: int | None
+) -> None:
+    steps, report = window(tmp_path, Log(), before=2, after=3, warm_up=2)
+    for _ in range(taken):
+        steps.step_ended()
+    report.close(None)
+    made = reported(tmp_path)
+    assert made.closed
+    assert made.steps_taken == taken
+    assert (None if made.times is None else len(made.times.steps_ns)) == recorded
+    assert (0 if made.without_profiler is None else len(made.without_profiler.steps_ns)) == timed
 
 
 def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
@@ -196,7 +236,7 @@ def test_a_script_that_ends_in_the_warm_up_reports_its_steps(tmp_path: Path) -> 
 
 
 def test_a_failing_profiler_is_reported_and_the_script_continues(tmp_path: Path) -> None:
-    for failing in ("begin", "stop", "write"):
+    for failing in ("begin 4", "stop", "write"):
         folder = tmp_path / failing
         folder.mkdir()
         recorder = Log(failing)

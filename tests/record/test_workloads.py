@@ -33,7 +33,7 @@ def sweep(record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sweep") / "epilogues"
     done = record(*WORDS, "-o", folder)
     assert done.returncode == 71, done.stderr
-    assert "2 of 2 runs" in done.stdout
+    assert "2 of 2 runs" in done.stderr
     return folder
 
 
@@ -78,7 +78,7 @@ def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) ->
     shutil.rmtree(gone)
     done = run("record", *WORDS, "-o", sweep, "--resume")
     assert done.exit_code == 71
-    assert "2 of 2 runs" in done.stdout
+    assert "2 of 2 runs" in done.stderr
     now = {path: path.stat().st_mtime_ns for path in sweep.glob(f"*/{RUN_FILE}")}
     assert [path for path in kept if now[path] != kept[path]] == [gone / RUN_FILE]
     other = run("record", "--sweep", "framework=pytorch", *SMALL, "-o", sweep, "--resume")

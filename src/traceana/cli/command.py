@@ -31,7 +31,7 @@ _DASH: Final = Path("-")
 """Standard input, where a command takes a file."""
 
 
-def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
+def command(function: Callable[..., int]) -> Callable[..., None]:
     """Return ``function`` as a command for typer.
 
     A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option per
@@ -84,7 +84,7 @@ def _parameter(
     )
 
 
-def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
+def _run(function: Callable[..., int], arguments: dict[str, Any], *, debug: bool) -> int:
     begin = time.monotonic()
     try:
         code = function(**_with_standard_input(arguments))
@@ -144,7 +144,7 @@ _COMPLETED: Final = {"scenario": options.scenarios}
 """Options whose values the shell completes."""
 
 
-def of_trace(command: Command) -> Callable[..., ExitCode]:
+def of_trace(command: Command) -> Callable[..., int]:
     """Return the function of ``command``: it opens a trace, and writes the command's result."""
 
     def run(

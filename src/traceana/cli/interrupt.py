@@ -24,6 +24,7 @@ _DEFAULTS: Final = {
 }
 """The signals, and what Python does with each."""
 _seen = False
+_last = 0
 
 
 def install() -> None:
@@ -47,6 +48,29 @@ def ignore() -> None:
     for number in _DEFAULTS:
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_IGN)
+
+
+def end_by_signal(number: int) -> int:
+    """Let the process end by the signal ``number`` when its output is written.
+
+    Return the status that a shell shows for that.
+    """
+    global _last
+    _last = number
+    return 128 + number
+
+
+def raise_last() -> None:
+    """End the process by the signal of :func:`end_by_signal`, if any, without a core file."""
+    if not _last:
+        return
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    if _last != signal.SIGKILL:
+        signal.signal(_last, signal.SIG_DFL)
+    os.kill(os.getpid(), _last)
 
 
 def end() -> NoReturn:

@@ -139,7 +139,9 @@ def main() -> None:
         # DuckDB's module reports its objects as leaked unless the search finds them.
         if "duckdb" not in sys.modules:
             gc.freeze()
-        sys.exit(streams.exit_code(code))
+        code = streams.exit_code(code)
+        interrupt.raise_last()
+        sys.exit(code)
 
 
 _OF_SEVERAL_PROCESSES: Final = (["ranks"], ["mcp"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from traceana.cli.streams import message
+from traceana.cli.interrupt import end_by_signal
+from traceana.cli.streams import is_quiet, message, note
 from traceana.errors import ExitCode
 from traceana.record import Framework
 
@@ -94,7 +96,10 @@ class RecordOptions:
         typer.Option(metavar="N", min=1, help="Steps to record. Default: 10, workloads 3."),
     ] = None
     stop: Annotated[
-        bool, typer.Option("--stop", help="Exit the script after the recorded steps.")
+        bool,
+        typer.Option(
+            "--stop", help="End the script after the recorded and timed steps. Default: sweeps."
+        ),
     ] = False
     exit_timeout: Annotated[
         float | None,
@@ -108,10 +113,18 @@ class RecordOptions:
     baseline: Annotated[
         bool,
         typer.Option(
-            "--baseline/--no-baseline",
-            help="Run the command without the profiler first, to time its steps.",
+            " /--no-baseline",
+            help="Time no steps without the profiler: the recorded ones follow the warm-up.",
         ),
     ] = True
+    baseline_run: Annotated[
+        bool,
+        typer.Option(
+            "--baseline-run",
+            help="Time the steps in a run of their own, without the profiler, before the recorded "
+            "one: the command runs twice.",
+        ),
+    ] = False
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,7 +136,7 @@ class RecordOptions:
     force: Annotated[bool, typer.Option("--force", help="Replace the run that -o names.")] = False
 
 
-def record(options: RecordOptions, words: Words = None) -> ExitCode:
+def record(options: RecordOptions, words: Words = None) -> int:
     """Run the command; :mod:`traceana.commands` has its help."""
     subject = _subject_options(options, words or [])
     if options.sweep:
@@ -135,9 +148,29 @@ def record(options: RecordOptions, words: Words = None) -> ExitCode:
     from traceana.record.run_summary import run_summary
 
     check_free(options.output, force=options.force)
-    recorded = record_run(subject.at({}), options.output, _request(options, subject))
-    typer.echo(run_summary(recorded), nl=False)
-    return _code([recorded])
+    if subject.stop:
+        note("the program ends after the recorded and timed steps (--stop)")
+    try:
+        recorded = record_run(subject.at({}), options.output, _request(options, subject))
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:
+            raise
+        message(f"interrupted by {signal.Signals(interrupt.args[0]).name}: nothing was recorded")
+        return end_by_signal(interrupt.args[0])
+    if not is_quiet():
+        typer.echo(run_summary(recorded), nl=False, err=True)
+    return _end_as(recorded)
+
+
+def _end_as(recorded: RecordedRun) -> int:
+    """Return the exit status of the recorded command; this process ends by the same signal.
+
+    Without a status, as of a command that was killed here, it is the code for the run.
+    """
+    status = recorded.run.exit_status
+    if status is None:
+        return _code([recorded])
+    return end_by_signal(-status) if status < 0 else status
 
 
 def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions:
@@ -158,6 +191,8 @@ def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions
         )
     if not trains and not command:
         raise typer.BadParameter("give a --framework, or a command after --")
+    if options.baseline_run and not options.baseline:
+        raise typer.BadParameter("times steps: remove --no-baseline", param_hint="--baseline-run")
     if trains and options.stop:
         raise typer.BadParameter("is for scripts: a workload exits by itself", param_hint="--stop")
     chosen = list(dict.fromkeys(options.profiler or [Choice.AUTO]))
@@ -176,7 +211,8 @@ def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions
         profiler=None if chosen[0] is Choice.AUTO else Profiler(chosen[0]),
         warm_up=options.warm_up,
         steps=options.steps,
-        stop=options.stop,
+        stop=options.stop or bool(options.sweep),
+        timed=options.baseline and not options.baseline_run,
     )
 
 
@@ -184,11 +220,13 @@ def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
     from traceana.record.child_process import EXIT_TIMEOUT
     from traceana.record.recording import Request
 
+    # A network of the repository is made to be run twice.
+    run_twice = options.baseline_run or (options.baseline and not subject.command)
     return Request(
-        baseline=options.baseline,
+        baseline=run_twice,
         options=subject.argv,
         exit_timeout=options.exit_timeout or EXIT_TIMEOUT,
-        progress=message,
+        progress=note,
     )
 
 
@@ -209,7 +247,7 @@ def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
     total = len(wanted.points)
 
     def before(number: int, point: Point) -> None:
-        message(f"{point.folder} ({number + 1} of {total})")
+        note(f"{point.folder} ({number + 1} of {total})")
 
     made: list[RecordedRun] = []
     try:
@@ -224,8 +262,8 @@ def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
             if run.run.status == "interrupted":
                 break
     finally:
-        if made:
-            typer.echo(sweep_summary(options.output, made, total), nl=False)
+        if made and not is_quiet():
+            typer.echo(sweep_summary(options.output, made, total), nl=False, err=True)
     return _code(made)
 
 

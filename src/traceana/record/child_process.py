@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -22,8 +22,6 @@ from traceana.record.outcome import Launch
 EXIT_TIMEOUT: Final = 60.0
 """Default time limit for the exit of a recorded process, in seconds."""
 
-_END_SIGNALS: Final = ((None, 3.0), (signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
-"""Signals that end a child, and the seconds to wait after each. The terminal sends SIGINT first."""
 _PERIOD: Final = 1.0
 """Seconds between two checks of the exiting processes; more frequent checks disturb the steps."""
 _GRACE: Final = 5.0
@@ -35,19 +33,25 @@ class Exit(msgspec.Struct, frozen=True):
 
     status: int
     """The exit status, negative for a signal."""
-    interrupted: bool = False
-    """Whether the user ended it."""
+    interrupted: int = 0
+    """The signal by which the user ended it; 0 if it ended by itself."""
     out_of_memory: bool = False
     """Whether the kernel's OOM killer ended it."""
     overdue: bool = False
     """Whether one of its processes exceeded the time limit for its exit and was killed."""
 
 
-def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Exit:
+def run_child(
+    launch: Launch,
+    reports: Path,
+    exit_timeout: float = EXIT_TIMEOUT,
+    meanwhile: Callable[[], bool] = lambda: True,
+) -> Exit:
     """Run the command, whose processes report in the folder ``reports``, and return its end.
 
-    A process has ``exit_timeout`` seconds after it has reported its exit. Raises ``NotFoundError``
-    if the command cannot be started.
+    A process has ``exit_timeout`` seconds after it has reported its exit. ``meanwhile`` is called
+    every second on another thread until it returns true. Raises ``NotFoundError`` if the command
+    cannot be started.
     """
     killed = _killed_for_memory()
     try:
@@ -56,17 +60,17 @@ def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT)
         first = launch.words[0]
         instead = f"-- python {first}" if first.endswith(".py") else "check the command after --"
         raise NotFoundError(f"{first} cannot be run ({error.strerror}): {instead}") from error
-    interrupted = False
-    watch = _ExitWatch(process.pid, reports, exit_timeout)
+    interrupted = 0
+    watch = _ExitWatch(process.pid, reports, exit_timeout, meanwhile)
     # The child may be interrupted as soon as it runs, before the watch has begun.
     try:
         with _ending_signals():
             watch.start()
             status = process.wait()
-    except KeyboardInterrupt:
-        interrupted = True
+    except KeyboardInterrupt as interrupt:
+        interrupted = int(interrupt.args[0]) if interrupt.args else signal.SIGINT
         with _ending_signals():
-            status = _end(process)
+            status = _end(process, interrupted, exit_timeout)
     finally:
         watch.stop()
     was_killed = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
@@ -80,9 +84,12 @@ class _ExitWatch(threading.Thread):
     Only descendants of ``root`` are killed, with their own descendants, by SIGTERM, then SIGKILL.
     """
 
-    def __init__(self, root: int, reports: Path, timeout: float) -> None:
+    def __init__(
+        self, root: int, reports: Path, timeout: float, meanwhile: Callable[[], bool]
+    ) -> None:
         super().__init__(daemon=True)
         self._root, self._reports, self._timeout = root, reports, timeout
+        self._meanwhile = meanwhile
         self._done = threading.Event()
         self.overdue = False
 
@@ -95,7 +102,9 @@ class _ExitWatch(threading.Thread):
     def run(self) -> None:
         """Check the reports until the command has ended."""
         since: dict[int, float] = {}
+        done = False
         while not self._done.wait(min(_PERIOD, self._timeout)):
+            done = done or self._meanwhile()
             for path in self._reports.glob(f"{EXITING}*"):
                 process = int(path.name.removeprefix(EXITING))
                 begun = since.setdefault(process, monotonic())
@@ -160,30 +169,46 @@ def _signal(family: dict[int, int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    for number, seconds in _END_SIGNALS:
+def _end(process: subprocess.Popen[bytes], received: int, exit_timeout: float) -> int:
+    """End the child, which gets the signal that was ``received``; return its status.
+
+    It has ``exit_timeout`` seconds, as to save its state, unless another signal comes.
+    """
+    # What a terminal sends, it sends to the child too, for which a second one may mean hurry.
+    if not _from_terminal(received):
+        process.send_signal(received)
+    for number, seconds in ((None, exit_timeout), (signal.SIGTERM, _GRACE)):
         if number is not None:
             process.send_signal(number)
         try:
             return process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
             continue
-        except KeyboardInterrupt:
-            break
     process.kill()
     return process.wait()
 
 
+def _from_terminal(number: int) -> bool:
+    """Return whether the signal ``number`` was sent to all processes in a terminal's foreground."""
+    if number != signal.SIGINT:
+        return False
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, so that no child is left running."""
+    """Raise ``KeyboardInterrupt`` with its number at SIGTERM and SIGHUP, so that no child is left
+    running."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
 
     # Signals that are ignored, as under nohup, remain ignored.
     ending = (signal.SIGTERM, signal.SIGHUP)
-    numbers = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
+    numbers = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
     try:
         before = [signal.signal(number, interrupt) for number in numbers]
     except ValueError:  # signal handlers can be set in the main thread only

@@ -16,21 +16,26 @@ class Launch(msgspec.Struct, frozen=True):
     """A command, and its additional environment variables.
 
     A profiler that runs the command creates the file ``started`` when it starts the command.
+    ``announced``: the processes report when their window is over, while the command goes on.
     """
 
     words: list[str]
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     started: Path | None = None
+    announced: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """The files and reports of a launch in its scratch folder.
 
-    ``refused`` is the reason why a workload rejected its options, ``why_nothing`` the reason for a
-    missing trace.
+    ``times`` are those of the recorded steps, ``without_profiler`` those of the steps before and
+    after them in the same process. ``closed``: all steps of the window are there. ``refused`` is
+    the reason why a workload rejected its options, ``why_nothing`` the reason for a missing trace.
     """
 
     times: StepTimes | None = None
+    without_profiler: StepTimes | None = None
+    closed: bool = False
     traces: tuple[Path, ...] = ()
     layers: Path | None = None
     workload: Workload | None = None
@@ -86,8 +91,9 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of one process.
 
     ``steps_begun`` is a lower bound of its steps, reported before it ends; ``steps_taken`` is their
-    number, reported after its end or its window. ``stopped``: it exited after its window as
-    requested.
+    number, reported after its end or its window. ``times`` are those of the recorded steps, or of
+    all without a profiler, ``without_profiler`` those of the steps before and after them.
+    ``closed``: its window is over. ``stopped``: it exited after its window as requested.
     """
 
     executable: str
@@ -95,6 +101,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     steps_begun: int | None = None
     steps_taken: int | None = None
     times: StepTimes | None = None
+    without_profiler: StepTimes | None = None
+    closed: bool = False
     images_per_step: int | None = None
     trace: str | None = None
     rank: int | None = None

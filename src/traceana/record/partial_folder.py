@@ -1,4 +1,4 @@
-"""The folder ``NAME.partial`` of a run during its recording, renamed when it is complete."""
+"""The folder ``NAME.partial``, in which a run is made while it is recorded."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from traceana.runs.run_files import PARTIAL
 from traceana.runs.run_folders import is_run, is_sweep
 
 _LOCK: Final = ".lock"
+_RUN: Final = "run"
 
 
 def check_free(target: Path, *, force: bool) -> None:
@@ -32,7 +33,11 @@ def check_free(target: Path, *, force: bool) -> None:
 
 
 class PartialFolder:
-    """``NAME.partial``, locked by this process until it exits."""
+    """``NAME.partial``, locked by this process until it exits.
+
+    The run is made in ``folder``, a folder in it, which :meth:`publish` renames to the ``target``:
+    ``folder`` is the target from then on. Files of the recorded processes stay here until the end.
+    """
 
     def __init__(self, target: Path) -> None:
         """Create the folder and delete files of a killed recording in it.
@@ -63,6 +68,8 @@ class PartialFolder:
             for left in self.path.iterdir():
                 if left.name != _LOCK:
                     remove(left)
+            self.folder = self.path / _RUN
+            self.folder.mkdir()
         except OSError as error:
             raise CannotWriteError(f"cannot write {self.path}: {error.strerror}") from error
 
@@ -73,17 +80,27 @@ class PartialFolder:
         return folder
 
     def write(self, name: str, content: msgspec.Struct) -> None:
-        """Write a file atomically."""
-        write_json(self.path / name, content)
+        """Write a file of the run atomically."""
+        write_json(self.folder / name, content)
+
+    @property
+    def published(self) -> bool:
+        """Whether the run is in its target."""
+        return self.folder == self.target
+
+    def publish(self) -> None:
+        """Rename the run's folder to the target, in place of a previous run. Raises ``OSError``."""
+        replace_folder(self.folder, self.target)
+        self.folder = self.target
 
     def finish(self) -> None:
-        """Rename the folder, and delete the previous one of that name. Raises ``OSError``."""
-        (self.path / _LOCK).unlink()
-        replace_folder(self.path, self.target)
-        os.close(self._lock)
+        """Publish the run if it is not yet, and delete what else there is. Raises ``OSError``."""
+        if not self.published:
+            self.publish()
+        self.discard()
 
     def discard(self) -> None:
-        """Delete the folder."""
+        """Delete the folder; a published run stays."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

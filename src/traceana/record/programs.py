@@ -185,6 +185,9 @@ def _batch(report: _Report) -> int | None:
 
 WARM_UP: Final = 5
 STEPS: Final = 10
+BEFORE: Final = 3
+"""Steps that are timed before the recorded ones: the fewest for an interval, since a short script
+has few steps. As many as are recorded are timed after them."""
 _INSIDE: Final = Path(__file__).parent / "inside" / "on_path"
 _PROFILER_BY_MODULE: Final = {
     "torch": Profiler.TORCH,
@@ -201,8 +204,8 @@ _STEP: Final = {
 class Script(msgspec.Struct, frozen=True):
     """The command ``words``; with ``stop`` it ends after the window.
 
-    The launch without a profiler always ends after the window, because only its step times are
-    needed.
+    With ``timed``, steps around the recorded ones are timed without the profiler. A launch without
+    a profiler ends after the window, because only its step times are needed.
     """
 
     words: tuple[str, ...]
@@ -210,11 +213,18 @@ class Script(msgspec.Struct, frozen=True):
     warm_up: int = WARM_UP
     steps: int = STEPS
     stop: bool = False
+    timed: bool = False
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The command line of the user."""
         return self.words
+
+    @property
+    def _timed_inside(self) -> bool:
+        """Whether the recorded process times steps without its profiler: nsys is attached to all of
+        them."""
+        return self.timed and self.profiler not in (Profiler.NSYS, Profiler.NONE)
 
     def check(self) -> None:
         """Raise ``RecordingError`` if the command is a profiler."""
@@ -233,9 +243,14 @@ class Script(msgspec.Struct, frozen=True):
             profiler="auto" if profiler is None else profiler.value,
             warm_up=self.warm_up,
             steps=self.steps,
+            before=BEFORE if recorded and self._timed_inside else 0,
+            after=self.steps if recorded and self._timed_inside else 0,
             stop=self.stop or not recorded,
+            parent=os.getpid(),
         )
-        launch = Launch(list(self.words), {**on_path(), **settings.environment()})
+        announced = profiler not in (Profiler.NSYS, Profiler.NONE)
+        environment = {**on_path(), **settings.environment()}
+        launch = Launch(list(self.words), environment, announced=announced)
         if profiler is Profiler.NSYS:
             return nsys.profiled(launch, scratch, window=True)
         return launch
@@ -254,13 +269,17 @@ class Script(msgspec.Struct, frozen=True):
         failed = None
         if recorded and self.profiler is Profiler.NSYS:
             traces, failed = nsys.exported(scratch)
+        taken = 0
         if trained is not None and trained.times is not None:
             taken = len(trained.times.steps_ns)
             if recorded and taken < self.steps:
-                notes[f"{taken} of {self.steps} steps recorded: the script ended"] = None
+                less = " (--no-baseline records 4 more)" if self._timed_inside else ""
+                notes[f"{taken} of {self.steps} steps recorded: the script ended{less}"] = None
         layers = scratch / LAYERS_FILE
         return Outcome(
             times=None if trained is None else trained.times,
+            without_profiler=None if trained is None else trained.without_profiler,
+            closed=_is_closed(processes, self.steps),
             traces=tuple(path for path in traces if path.is_file()),
             layers=layers if layers.is_file() else None,
             images_per_step=None if trained is None else batch_of_script(trained, processes),
@@ -286,9 +305,10 @@ class Script(msgspec.Struct, frozen=True):
                 f"{len(trainer.times.steps_ns)} steps ran, but {failed or 'no trace was written'}"
             )
         if trainer.steps_taken:
+            less = ", or --no-baseline" if self._timed_inside else ""
             return (
                 f"the script ended after {trainer.steps_taken} steps, before the window "
-                f"(--warm-up {self.warm_up}): use a smaller --warm-up"
+                f"(--warm-up {self.warm_up}): use a smaller --warm-up{less}"
             )
         if trainer.steps_begun is not None:
             in_window = trainer.steps_begun >= self.warm_up
@@ -312,6 +332,16 @@ class Script(msgspec.Struct, frozen=True):
             f"({_STEP[trainer.framework]}); for inference, run it under a profiler and open its "
             "trace"
         )
+
+
+def _is_closed(processes: Sequence[ProcessReport], steps: int) -> bool:
+    """Return whether the processes that train have recorded ``steps`` steps, and are done."""
+    training = [process for process in processes if process.steps_begun]
+    ranks = max((process.world_size or 1 for process in training), default=1)
+    return len(training) >= ranks and all(
+        process.closed and process.times is not None and len(process.times.steps_ns) >= steps
+        for process in training
+    )
 
 
 def batch_of_script(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:

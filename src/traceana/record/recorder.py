@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -247,7 +248,9 @@ class StepRecorder:
         recording.raise_problems(outcome)
         interrupted = isinstance(error, KeyboardInterrupt)
         failed = error is not None and not interrupted
-        return recording.written(Outcome(), outcome, Exit(int(failed), interrupted=interrupted))
+        return recording.written(
+            Outcome(), outcome, Exit(int(failed), signal.SIGINT if interrupted else 0)
+        )
 
     def _describe(self) -> None:
         """Write the layers of the manifest, or of a Keras model if there are none yet."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ from traceana.errors import (
 from traceana.record.child_process import EXIT_TIMEOUT, Exit, run_child
 from traceana.record.nsys import TRIALS, check_nsys, find_nsys, is_profiled
 from traceana.record.outcome import Launch, Outcome, ProcessReport, Subject
-from traceana.record.partial_folder import PartialFolder, remove
+from traceana.record.partial_folder import PartialFolder
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     INDUCTOR_FOLDER,
@@ -72,13 +73,13 @@ _LONGEST: Final = 200
 class Request(msgspec.Struct, frozen=True):
     """How to record a run.
 
-    With ``baseline`` the run is also timed without the profiler. ``options`` are the arguments of
-    ``record``. ``point`` is the point of a sweep. With ``keep_failures``, as in a sweep, a run
-    without a trace is kept with its reason; otherwise an error is raised. A process has
-    ``exit_timeout`` seconds to exit. ``progress`` receives progress messages.
+    With ``baseline`` the command is run without the profiler first, to time its steps. ``options``
+    are the arguments of ``record``. ``point`` is the point of a sweep. With ``keep_failures``, as
+    in a sweep, a run without a trace is kept with its reason; otherwise an error is raised. A
+    process has ``exit_timeout`` seconds to exit. ``progress`` receives progress messages.
     """
 
-    baseline: bool = True
+    baseline: bool = False
     options: Sequence[str] = ()
     point: Mapping[str, str] = msgspec.field(default_factory=dict)
     keep_failures: bool = False
@@ -130,8 +131,8 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     """
     subject.check()
     check_profiler(subject.profiler)
-    partial = PartialFolder(target)
-    return complete(partial, Recording(subject, partial, request).launched)
+    folder = PartialFolder(target)
+    return complete(folder, Recording(subject, folder, request).launched)
 
 
 def complete(partial: PartialFolder, write: Callable[[], Run]) -> RecordedRun:
@@ -161,13 +162,16 @@ class Recording:
         self._recorded = subject.profiler is not Profiler.NONE
         self._scratch: list[Path] = []
         self._overdue: str | None = None
+        self._plain = Outcome()
+        self._names: tuple[str, ...] | None = None
 
     def launched(self) -> Run:
         """Launch the subject, write the files, and return the content of ``traceana-run.json``."""
-        plain, end = Outcome(), Exit(0)
         if self._request.baseline or not self._recorded:
-            self._request.progress("running without a profiler")
+            if self._recorded:
+                self._request.progress("running without a profiler first (--baseline-run)")
             plain, end = self._launched(recorded=False)
+            self._plain = plain
             if end.interrupted or _died(plain, end):
                 return self.written(plain, None, end)
             if plain.times is None and self._subject.profiler is not Profiler.NSYS:
@@ -175,9 +179,9 @@ class Recording:
                 return self.written(plain, plain, end)
             if not self._recorded:
                 return self.written(plain, None, end)
-        self._request.progress("running with the profiler")
+            self._request.progress("running with the profiler")
         profiled, end = self._launched(recorded=True)
-        return self.written(plain, profiled, end)
+        return self.written(self._plain, profiled, end)
 
     def scratch(self, *, recorded: bool) -> Path:
         """Return a folder for the files of a launch, deleted when the run is written."""
@@ -206,7 +210,8 @@ class Recording:
         for trial in range(TRIALS):
             if trial:
                 self._request.progress("the profiler did not start the command: trying again")
-            end = run_child(launch, scratch, self._request.exit_timeout)
+            meanwhile = partial(self._publish, scratch) if launch.announced else lambda: True
+            end = run_child(launch, scratch, self._request.exit_timeout, meanwhile)
             if launch.started is None or launch.started.exists() or end.interrupted:
                 return end
         if self._is_full():
@@ -215,6 +220,29 @@ class Recording:
             f"{launch.words[0]} failed {TRIALS} times before it started the command (its messages "
             "are above): record again, or with --profiler auto"
         )
+
+    def _publish(self, scratch: Path) -> bool:
+        """Publish the run if all steps of its window are there; return whether that is decided.
+
+        The command still runs. What fails here is tried again at its end, which reports it.
+        """
+        outcome = self._subject.outcome(scratch, recorded=True)
+        if not (outcome.closed and outcome.traces):
+            return False
+        try:
+            self.written(self._plain, outcome, Exit(0))
+            self._partial.publish()
+        except (TraceanaError, OSError):
+            return True
+        first = outcome.times.first if outcome.times is not None else None
+        steps = ""
+        if outcome.times is not None and first is not None:
+            steps = f"steps {first} to {first + len(outcome.times.steps_ns) - 1} "
+        self._request.progress(
+            f"recorded {steps}in {self._partial.target}; the program goes on, and from here on "
+            "Ctrl-C costs nothing of the recording"
+        )
+        return True
 
     def raise_problems(self, outcome: Outcome) -> None:
         """Raise ``CannotWriteError`` or ``RecordingError`` if a process reported one."""
@@ -230,21 +258,26 @@ class Recording:
     def written(self, plain: Outcome, profiled: Outcome | None, end: Exit) -> Run:
         """Write the files of the run and return the content of ``traceana-run.json``."""
         last = profiled or plain
-        names, unusable = self._kept(profiled) if profiled is not None else ((), None)
+        names, unusable = (self._names or ()), None
+        if profiled is not None and not names:
+            names, unusable = self._kept(profiled)
+            self._names = names
         nothing = None
         if profiled is not None and not names:
             nothing = unusable or self._nothing(profiled)
         if end.interrupted and not names:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(end.interrupted)
         if isinstance(nothing, CannotWriteError):
             raise nothing
         status, why = self._status(last, end, nothing)
-        gpus, unlisted = gpus_by_driver()
+        gpus, unlisted = self._gpus
         notes = dict.fromkeys([*plain.notes, *last.notes, *unlisted])
         if self._overdue is not None:
             notes[self._overdue] = None
         if nothing is not None and why != str(nothing):
             notes[str(nothing)] = None
+        if status is Status.COMPLETE and (ended := ended_by(end, last.processes)):
+            notes[f"after the recorded steps the program ended: {ended}"] = None
         run = Run(
             status=status,
             reason=why,
@@ -254,33 +287,39 @@ class Recording:
             profiler=self._subject.profiler or last.profiler or Profiler.NONE,
             traces=names,
             started_at=self._started,
-            exit_status=end.status,
+            exit_status=None if end.overdue else end.status,
             notes=tuple(notes),
         )
         profiled_times = profiled.times if profiled is not None and names else None
-        share, interval = overhead(plain.times, profiled_times)
+        without = plain.times or last.without_profiler
+        share, interval = overhead(without, profiled_times)
         timing = Timing(
             images_per_step=last.images_per_step or plain.images_per_step,
-            without_profiler=plain.times,
+            without_profiler=without,
             with_profiler=profiled_times,
             overhead=share,
             overhead_interval=interval,
         )
         processes = (*last.processes, *plain.processes)
         surroundings = environment(processes, run.profiler, self._request.options, gpus)
-        for scratch in self._scratch:
-            remove(scratch)
         self._partial.write(TIMING_FILE, timing)
         self._partial.write(ENVIRONMENT_FILE, surroundings)
         self._partial.write(RUN_FILE, run)
         return run
 
+    @cached_property
+    def _gpus(self) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+        return gpus_by_driver()
+
     def _status(
         self, last: Outcome, end: Exit, nothing: TraceanaError | None
     ) -> tuple[Status, str | None]:
         """Return status and reason of the run; raise an error if it is not kept."""
+        if last.closed and self._names:
+            # Whatever the program did later is not in the recording.
+            return Status.COMPLETE, None
         if end.interrupted:
-            return Status.INTERRUPTED, "interrupted (Ctrl-C)"
+            return Status.INTERRUPTED, ended_by(end, ())
         if _died(last, end):
             if last.refused is not None and not self._request.keep_failures:
                 raise UsageError(f"the workload rejected its options: {last.refused}")
@@ -304,15 +343,15 @@ class Recording:
                 raise _no_space(self._partial.target)
             return (), unusable
         for path in profiled.traces:
-            path.replace(self._partial.path / path.name)
+            path.replace(self._partial.folder / path.name)
             report = path.with_suffix(".nsys-rep")
             if report.is_file():
-                report.replace(self._partial.path / report.name)
+                report.replace(self._partial.folder / report.name)
         if profiled.layers is not None:
-            profiled.layers.replace(self._partial.path / LAYERS_FILE)
+            profiled.layers.replace(self._partial.folder / LAYERS_FILE)
         code = profiled.traces[0].parent / INDUCTOR_FOLDER
         if code.is_dir():
-            code.replace(self._partial.path / INDUCTOR_FOLDER)
+            code.replace(self._partial.folder / INDUCTOR_FOLDER)
         return tuple(path.name for path in profiled.traces), None
 
     def _nothing(self, profiled: Outcome) -> TraceanaError:
@@ -364,17 +403,29 @@ def reason(end: Exit, refused: str | None, processes: Sequence[ProcessReport]) -
     if end.out_of_memory or any(word in text for text in texts for word in _OUT_OF_MEMORY_WORDS):
         return OUT_OF_MEMORY
     if end.status < 0 and not end.overdue:
-        number = -end.status
-        try:
-            return f"signal {signal.Signals(number).name}"
-        except ValueError:
-            return f"signal {number}"
+        return f"signal {signal_name(-end.status)}"
     if refused is not None:
         return f"rejected its options: {refused}"
     if raised:
         first = " ".join(raised[0].text.split())[:_LONGEST]
         return f"{raised[0].type.removeprefix('builtins.')}: {first}"
     return f"exit status {end.status}"
+
+
+def ended_by(end: Exit, processes: Sequence[ProcessReport]) -> str | None:
+    """Return by what a command ended: a signal of the user's, or a failure; None if neither."""
+    if end.interrupted:
+        by = " (Ctrl-C)" if end.interrupted == signal.SIGINT else ""
+        return f"interrupted by {signal_name(end.interrupted)}{by}"
+    return reason(end, None, processes) if end.status and not end.overdue else None
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, its number if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
 
 
 _VARIABLES: Final = (

@@ -111,6 +111,7 @@ class SubjectOptions(msgspec.Struct, frozen=True):
     warm_up: int | None = None
     steps: int | None = None
     stop: bool = False
+    timed: bool = False
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -132,7 +133,8 @@ class SubjectOptions(msgspec.Struct, frozen=True):
                 self.profiler,
                 WARM_UP if self.warm_up is None else self.warm_up,
                 STEPS if self.steps is None else self.steps,
-                self.stop,
+                stop=self.stop,
+                timed=self.timed,
             )
         assert self.home is not None
         options = {word.partition("=")[0] for word in (*self.options, *self._window())}

@@ -67,7 +67,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     signal. ``workload`` is None for a script. ``point`` has the run's values on the axes of its
     sweep. ``traces`` are names of files in the folder, one per rank in a distributed run.
     ``started_at`` is UTC in ISO 8601. ``exit_status`` is the command's, negative for a signal, None
-    if it was not started. ``notes`` list missing data.
+    if it was not started, or was killed because it did not exit in time. ``notes`` list missing
+    data.
     """
 
     version: int = VERSION
@@ -88,12 +89,17 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     The start of a script's first step is unknown, so that step is not in ``warm_up_ns``. If
     ``synchronized``, each time ends when the device has finished the step. Otherwise the host may
-    run ahead, and only the sum is exact.
+    run ahead, and only the sum is exact. ``first`` is the number of the first of these steps in the
+    script, from 1. Of steps without the profiler in the recorded process, the first
+    ``steps_before`` were before the recorded ones, the others after them; null in a process of
+    their own.
     """
 
     steps_ns: tuple[Nanoseconds, ...]
     warm_up_ns: tuple[Nanoseconds, ...] = ()
     synchronized: bool = True
+    first: Count | None = None
+    steps_before: Count | None = None
 
     @property
     def step_ns(self) -> float | None:

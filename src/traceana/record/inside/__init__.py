@@ -18,11 +18,25 @@ def start() -> None:
     if settings is None:
         return
     report = Report(settings)
+    guarded(lambda: _end_with(settings.parent), report)
     from .import_hooks import install
 
     guarded(lambda: install(settings, report), report)
     os.register_at_fork(after_in_child=report.reset)
     atexit.register(_end, report)
+
+
+def _end_with(parent: int) -> None:
+    """End this process by SIGTERM if ``parent``, its parent, is killed (Linux)."""
+    if os.getppid() != parent or not sys.platform.startswith("linux"):
+        return
+    import ctypes
+    import signal
+
+    set_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+    ctypes.CDLL(None).prctl(set_death_signal, int(signal.SIGTERM))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end(report: object) -> None:

@@ -273,10 +273,10 @@ class XplaneRecorder(Recorder):
         self._step: Any = None
         self._abandoned: Any = None
 
-    def begin(self) -> None:
+    def begin(self, number: int) -> None:
         """Begin the window."""
         self._start(str(self._log))
-        self._enter(0)
+        self._enter(number)
 
     def step(self, number: int) -> None:
         """Mark the step."""

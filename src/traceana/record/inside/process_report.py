@@ -18,17 +18,21 @@ class Settings:
     """The settings of a recorded process.
 
     Files are written to ``folder``. ``profiler`` is ``auto``, ``torch``, ``tensorflow``, ``jax``,
-    ``nsys`` or ``none``. ``steps`` steps are recorded after ``warm_up`` steps; with ``stop`` the
-    script ends then. Without ``mark`` the script records itself, and only its environment is
-    reported.
+    ``nsys`` or ``none``. After ``warm_up`` steps, ``before`` steps are timed without the profiler,
+    ``steps`` are recorded, and ``after`` steps are timed again; with ``stop`` the script ends then.
+    Without ``mark`` the script records itself, and only its environment is reported. ``parent`` is
+    the process that records, 0 for none.
     """
 
     folder: str
     profiler: str = "none"
     warm_up: int = 5
     steps: int = 10
+    before: int = 0
+    after: int = 0
     stop: bool = False
     mark: bool = True
+    parent: int = 0
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable with the settings."""
@@ -111,8 +115,16 @@ class Report:
                 "text": str(error)[-4000:],
             }
         if self._facts:
-            guarded(self._keep_generated_code, self)
-            self.add(**facts())
+            self._describe_process()
+
+    def close_window(self) -> None:
+        """Report that the recording is complete: whatever follows in the process is not in it."""
+        self._describe_process()
+        self.add(closed=True)
+
+    def _describe_process(self) -> None:
+        guarded(self._keep_generated_code, self)
+        self.add(**facts())
 
     def exiting(self) -> None:
         """Report that this process is about to exit; its time limit starts now."""

@@ -19,11 +19,11 @@ AFTER_STEPS = "traceana: after the last step"
 class Recorder:
     """A profiler; the base class records nothing."""
 
-    def prepare(self) -> None:
-        """Start the profiler's warm-up, one step before the window."""
+    def prepare(self, number: int) -> None:
+        """Start the profiler's warm-up, in step ``number``, the last one before the window."""
 
-    def begin(self) -> None:
-        """Begin the window."""
+    def begin(self, number: int) -> None:
+        """Begin the window; ``number`` is that of its first step in the script, from 1."""
 
     def step(self, number: int) -> None:
         """End a step of the window; ``number`` is that of the next one."""
@@ -58,13 +58,30 @@ class Clock:
         return [after - before for before, after in zip(moments, moments[1:])]  # noqa: B905, RUF007
 
 
+class Block:
+    """Steps in a row that are timed, from the end of step ``begin`` to the end of step ``end``.
+
+    ``moments`` are when it began and when each of its steps ended; ``synchronized``: the device had
+    finished the step then.
+    """
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
+        self.moments: list[Any] = []
+        self.synchronized = True
+
+
 class Window:
-    """The recorded window: ``steps`` steps after ``warm_up`` steps.
+    """The recorded window: ``steps`` steps, between steps that are timed without the profiler.
+
+    In order: ``warm_up`` steps; ``before`` timed steps, and one for the warm-up of the profiler;
+    the recorded steps; one in which the process recovers from the writing of the trace; ``after``
+    timed steps. Without ``before`` the last warm-up step is that of the profiler.
 
     :meth:`step_ended` is called after each step. The first process with a step is recorded, or each
     rank of a distributed run. With ``until_next``, a step lasts until :meth:`step_begins`: a call
     that only enqueues work returns before the work ends, and the script waits for it afterwards.
-    The last step of the window lasts until its work has ended.
+    The last step of a block lasts until its work has ended.
     """
 
     def __init__(
@@ -80,16 +97,23 @@ class Window:
         self._settings, self._report = settings, report
         self._until_next = until_next
         self._open = False
-        self._synchronized = True
         self._recorder, self._clock, self._rank = recorder, clock, rank
         self._taken = 0
-        self._warm_up: list[Any] = []
-        self._moments: list[Any] = []
         self._over = False
         self._process: int | None = None
+        warm_up, before = settings.warm_up, settings.before
+        first = warm_up + before + 1 if before else warm_up
+        last = first + settings.steps
+        self._warm_up = Block(1, warm_up)
+        self._before = Block(warm_up, warm_up + before)
+        self._recorded = Block(first, last)
+        self._after = Block(last + 1, last + 1 + settings.after)
+        blocks = (self._before, self._recorded, self._after)
+        self._later = [block for block in blocks if block.end > block.begin]
+        self._block: Block | None = self._warm_up
 
     def step_ended(self) -> None:
-        """Count a step; with ``stop``, raise ``SystemExit`` after the window."""
+        """Count a step; with ``stop``, raise ``SystemExit`` after the last one of the window."""
         # A process forked after the first step does not train; one forked before may.
         if self._taken and os.getpid() != self._process:
             return
@@ -122,72 +146,105 @@ class Window:
         self._report.exiting()
 
     def _advance(self) -> None:
-        settings = self._settings
         if self._taken == 1 and not self._claim():
             self._over = True
             return
-        left = settings.warm_up - self._taken
-        if left == 1:
-            self._recorder.prepare()
-        if left > 0:
-            self._end_or_leave_open()
-            return
-        if left == 0:
+        block = self._block
+        if block is not None and self._taken < block.end:
+            self._open = True
+            if not self._until_next:
+                self._end_step()
+        elif block is not None:
             self._clock.wait()
-            self._warm_up.append(self._clock.now())
-            self._report.add(steps_begun=self._taken)
-            self._recorder.begin()
-            self._moments.append(self._clock.now())
-            return
-        if -left < settings.steps:
-            self._end_or_leave_open()
-            return
-        self._clock.wait()
-        self._moments.append(self._clock.now())
-        self.close()
+            self._open, self._block = False, None
+            block.moments.append(self._clock.now())
+            if block is self._recorded:
+                self._write()
+        if self._taken == self._recorded.begin - 1:
+            self._recorder.prepare(self._taken + 1)
+        if self._later and self._taken == self._later[0].begin:
+            self._begin(self._later.pop(0))
+        if self._block is None and not self._later:
+            self._finish()
 
-    def _end_or_leave_open(self) -> None:
-        self._open = True
-        if not self._until_next:
-            self._end_step()
+    def _begin(self, block: Block) -> None:
+        self._clock.wait()
+        if block is self._recorded:
+            self._report.add(steps_begun=self._taken)
+            self._recorder.begin(self._taken + 1)
+        block.moments.append(self._clock.now())
+        self._block = block
 
     def _end_step(self) -> None:
+        """End a step within a block."""
         self._open = False
-        if not self._moments:
-            self._warm_up.append(self._clock.now())
-            return
-        self._synchronized &= self._clock.synchronized()
-        self._moments.append(self._clock.now())
-        self._recorder.step(self._taken - self._settings.warm_up)
+        assert self._block is not None
+        self._block.synchronized &= self._clock.synchronized()
+        self._block.moments.append(self._clock.now())
+        if self._block is self._recorded:
+            self._recorder.step(self._taken + 1)
 
     def close(self) -> None:
         """End the window; a second call has no effect."""
         if self._over or os.getpid() != self._process:
             return
-        self._over = True
+        block = self._block
+        if block is not self._recorded:
+            self._recorder.stop()
+            self._finish()
+            return
         # A step that is open now lasts until the end of the script, which may do other work after
         # its steps. It counts only if it is the only one.
-        only = self._open and len(self._moments) == 1
+        self._over = True
+        only = self._open and len(block.moments) == 1
         if only:
             self._clock.wait()
-            self._moments.append(self._clock.now())
-        if len(self._moments) < 2:
-            self._report.add(steps_taken=self._taken)
+            block.moments.append(self._clock.now())
+        if len(block.moments) < 2:
             self._recorder.stop()
+            self._finish()
             return
         self._clock.wait()
-        if len(self._moments) <= self._settings.steps and not only:
+        if not only:
             self._recorder.abandon_step()
+        self._write()
+        self._finish()
+
+    def _write(self) -> None:
+        """Stop the profiler, and report the recorded steps and the trace."""
         self._recorder.stop()
-        times = {
-            "warm_up_ns": self._clock.between(self._warm_up),
-            "steps_ns": self._clock.between(self._moments),
-            "synchronized": self._synchronized,
-        }
-        self._report.add(times=times, steps_taken=self._taken)
+        self._report.add(times=self._times(self._recorded), **self._timed())
         trace = self._recorder.write()
         if trace is not None:
             self._report.add(trace=trace)
+
+    def _finish(self) -> None:
+        """Report the steps that were timed; nothing is counted from here on."""
+        self._over = True
+        self._report.add(**self._timed())
+        self._report.close_window()
+
+    def _timed(self) -> dict[str, Any]:
+        """Return the number of steps so far, and the times of those without the profiler."""
+        timed = [block for block in (self._before, self._after) if len(block.moments) > 1]
+        if not timed:
+            return {"steps_taken": self._taken}
+        steps = [time for block in timed for time in self._clock.between(block.moments)]
+        without = {
+            "warm_up_ns": self._clock.between(self._warm_up.moments),
+            "steps_ns": steps,
+            "synchronized": all(block.synchronized for block in timed),
+            "steps_before": max(len(self._before.moments) - 1, 0),
+        }
+        return {"steps_taken": self._taken, "without_profiler": without}
+
+    def _times(self, block: Block) -> dict[str, Any]:
+        return {
+            "warm_up_ns": self._clock.between(self._warm_up.moments),
+            "steps_ns": self._clock.between(block.moments),
+            "synchronized": block.synchronized,
+            "first": block.begin + 1,
+        }
 
     def _claim(self) -> bool:
         rank = self._rank()
@@ -220,7 +277,7 @@ class NvtxWindow(Recorder):
         self._capture: Any = None
         self._operators: Any = None
 
-    def begin(self) -> None:
+    def begin(self, number: int) -> None:
         """Start nsys' recording."""
         try:
             import nvtx
@@ -232,7 +289,7 @@ class NvtxWindow(Recorder):
             return
         self._nvtx = nvtx
         self._capture = nvtx.start_range(CAPTURE)
-        nvtx.push_range("iteration 0")
+        nvtx.push_range(f"iteration {number}")
         if self._model is not None:
             self._model.mark(nvtx.annotate)
             self._operators = self._model.operators_as_ranges()

@@ -92,7 +92,7 @@ class CudaClock(Clock):
 class TorchRecorder(Recorder):
     """torch.profiler with shapes, and a range around each module's forward pass.
 
-    Its warm-up is the last step before the window, if the window has warm-up steps.
+    Its warm-up is the last step before the window, if there is one.
     """
 
     def __init__(self, torch: Any, settings: Settings, report: Report, model: Any) -> None:
@@ -102,16 +102,16 @@ class TorchRecorder(Recorder):
         self._stopped: Any = None
         self._unwatch: Callable[[], None] = lambda: None
 
-    def prepare(self) -> None:
+    def prepare(self, number: int) -> None:
         """Start the profiler's own warm-up."""
-        self._start(warm_up=1)
+        self._start(number, warm_up=1)
 
-    def begin(self) -> None:
+    def begin(self, number: int) -> None:
         """Begin the window."""
         # The hooks are registered before the profiler's first step, because that takes time.
         self._model.mark(self._torch.profiler.record_function)
         if self._profiler is None:
-            self._start(warm_up=0)
+            self._start(number, warm_up=0)
         else:
             self._profiler.step()
         if self._profiler is None:
@@ -147,7 +147,7 @@ class TorchRecorder(Recorder):
         self._model.describe(folder)
         return name
 
-    def _start(self, warm_up: int) -> None:
+    def _start(self, number: int, *, warm_up: int) -> None:
         profiler = self._torch.profiler
         if self._torch.autograd._profiler_enabled():
             self._report.problem("conflict", "the script runs torch.profiler itself")
@@ -157,7 +157,11 @@ class TorchRecorder(Recorder):
             # torch.profiler warns about a schedule without warm-up, as with --warm-up 1.
             warnings.simplefilter("ignore")
             window = profiler.schedule(wait=0, warmup=warm_up, active=self._settings.steps)
-            self._profiler = profiler.profile(schedule=window, record_shapes=True)
+            # The trace has the numbers of the steps in the script; a schedule begins with 0.
+            self._profiler = profiler.profile(
+                schedule=lambda step: window(max(step - number, 0)), record_shapes=True
+            )
+            self._profiler.step_num = number
             self._profiler.start()
 
     def stop_for_other_profiler(self) -> None:
