@@ -20,6 +20,7 @@ from traceana import describe
 from traceana.errors import InvalidInputError
 from traceana.flops.call import Call, Refusal
 from traceana.flops.registry import cost, total_flops
+from traceana.runs.layer_manifest import read
 
 pytestmark = pytest.mark.frameworks
 
@@ -53,6 +54,23 @@ def test_windows_are_normalized() -> None:
     assert up.flops == 2 * 2 * 8 * (4 * 3) * 2 * 16
     assert whole.kernel is None
     assert whole.outputs == ((2, 2, 1, 1),)
+
+
+def test_a_number_beside_the_batch_is_an_input(tmp_path: Any) -> None:
+    """A 0-dim tensor, as the Trainer of transformers passes one."""
+
+    class Scaled(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return self.fc(x) / scale
+
+    manifest = describe(Scaled(), [(8, 16), ()])
+    assert [layer.path for layer in manifest.layers] == ["fc", "Scaled"]
+    manifest.write(tmp_path / "layers.json")
+    assert read(tmp_path / "layers.json").layers[0].inputs == ((8, 16),)
 
 
 def test_ceil_mode_is_padding_behind() -> None:

@@ -124,19 +124,22 @@ def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
         raise InvalidInputError(
             f"{len(dtypes)} dtypes for {len(shapes)} inputs: give one or as many"
         )
-    return ModelCall(tuple(map(_shape, shapes)), tuple(map(_dtype, dtypes)), names)
+    sizes = tuple(_shape(shape, alone=len(shapes) == 1) for shape in shapes)
+    return ModelCall(sizes, tuple(map(_dtype, dtypes)), names)
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _shape(shape_or_tensor: Any) -> tuple[int, ...]:
-    """Return the extents of a shape, or of a tensor or array."""
+def _shape(shape_or_tensor: Any, *, alone: bool) -> tuple[int, ...]:
+    """Return the extents of a shape, or of a tensor or array; none of a number beside others."""
     shape = getattr(shape_or_tensor, "shape", shape_or_tensor)
     # TensorFlow's shapes are not sequences.
-    sizes = tuple(shape) if _is_list(shape) or shape is not shape_or_tensor else ()
-    if not sizes or not all(type(size) is int and size > 0 for size in sizes):
+    is_shape = _is_list(shape) or shape is not shape_or_tensor
+    sizes = tuple(shape) if is_shape else ()
+    is_positive = all(type(size) is int and size > 0 for size in sizes)
+    if not is_shape or not is_positive or (alone and not sizes):
         raise InvalidInputError(
             f"{reprlib.repr(shape)} is not an input shape: give positive integers with the batch "
             "first, e.g. (8, 3, 224, 224), or a list of shapes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -24,6 +25,8 @@ EXIT_TIMEOUT: Final = 60.0
 
 _PERIOD: Final = 1.0
 """Seconds between two checks of the exiting processes; more frequent checks disturb the steps."""
+_SIGNAL_PERIOD: Final = 0.5
+"""Seconds until a signal is noticed."""
 _GRACE: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
@@ -66,7 +69,7 @@ def run_child(
     try:
         with _ending_signals():
             watch.start()
-            status = process.wait()
+            status = _waited(process)
     except KeyboardInterrupt as interrupt:
         interrupted = int(interrupt.args[0]) if interrupt.args else signal.SIGINT
         with _ending_signals():
@@ -76,6 +79,26 @@ def run_child(
     was_killed = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
     out_of_memory = was_killed and not watch.overdue and _killed_for_memory() > killed
     return Exit(status, interrupted, out_of_memory, watch.overdue)
+
+
+def _waited(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the child and return its status.
+
+    A signal may come to a thread of a library. Its handler runs in this thread, which therefore has
+    to run now and then.
+    """
+    try:
+        ended = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # macOS, old kernels
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(_SIGNAL_PERIOD)
+    try:
+        while not select.select([ended], [], [], _SIGNAL_PERIOD)[0]:
+            pass
+    finally:
+        os.close(ended)
+    return process.wait()
 
 
 class _ExitWatch(threading.Thread):

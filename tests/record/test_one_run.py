@@ -1,0 +1,191 @@
+"""What ``record`` does to the program: nothing that its user would see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import traceana
+from tests.record.conftest import Record
+from tests.support.frameworks import needs
+from traceana.runs import Status, is_run, read_run
+
+pytestmark = pytest.mark.frameworks
+Write = Callable[[str], Path]
+
+# It makes its folder, reads its input, logs, draws random numbers, saves in `finally`.
+PROGRAM = """
+import os, sys
+import torch
+
+os.makedirs("made")
+torch.manual_seed(7)
+torch.set_num_threads(1)
+steps = int(sys.stdin.readline())
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.Adam(net.parameters())
+try:
+    for number in range(steps):
+        loss = net(torch.randn(8, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with open("log", "a") as log:
+            print(number, loss.item(), file=log)
+finally:
+    torch.save(net.state_dict(), "made/last.pt")
+    print("saved after", number + 1, "steps:", loss.item())
+if sys.argv[1] == "signal":
+    os.kill(os.getpid(), 15)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def ran(command: list[str], folder: Path, steps: int) -> tuple[int, str, dict[str, bytes]]:
+    """Return exit status, standard output and the files of a command."""
+    folder.mkdir()
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        input=f"{steps}\n",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    return done.returncode, done.stdout, files
+
+
+@pytest.mark.parametrize(("ending", "steps"), [("0", 40), ("3", 30), ("71", 9), ("signal", 40)])
+def test_the_program_runs_as_without_record(
+    ending: str, steps: int, script: Write, tmp_path: Path
+) -> None:
+    needs("torch")
+    command = [sys.executable, str(script(PROGRAM)), ending]
+    record = [sys.executable, "-m", "traceana", "record", "-q", "-o", str(tmp_path / "run"), "--"]
+    recorded = ran([*record, *command], tmp_path / "with", steps)
+    assert recorded == ran(command, tmp_path / "without", steps)
+    run = read_run(tmp_path / "run")
+    assert run.run.exit_status == recorded[0]
+    if steps == 9:
+        # Five steps of warm-up, three that are timed, and one for the profiler's warm-up.
+        assert (run.run.status, run.run.traces) == (Status.FAILED, ())
+        return
+    assert run.run.status is Status.COMPLETE
+    timing = run.timing()
+    assert timing is not None
+    assert timing.with_profiler is not None
+    assert timing.without_profiler is not None
+    assert (timing.with_profiler.first, len(timing.with_profiler.steps_ns)) == (10, 10)
+    # Behind step 20, in which the process recovers, up to ten.
+    assert timing.without_profiler.steps_before == 3
+    assert len(timing.without_profiler.steps_ns) == 3 + min(10, steps - 20)
+    assert traceana.open(run.folder).tables.steps["number"].to_list() == [*range(10, 20)]
+
+
+def test_quiet_prints_nothing(record: Record, script: Write, tmp_path: Path) -> None:
+    needs("torch")
+    command = ("--", sys.executable, script(PROGRAM), "0")
+    done = record("-q", "-o", tmp_path / "run", *command, cwd=tmp_path, input="40\n")
+    assert done.returncode == 0
+    assert done.stdout.startswith("saved after 40 steps")
+    assert "traceana" not in done.stderr
+
+
+def test_a_program_that_records_nothing_has_its_own_status(record: Record, tmp_path: Path) -> None:
+    done = record("-o", tmp_path / "run", "--", sys.executable, "-c", "raise SystemExit(5)")
+    assert done.returncode == 5
+    done = record("-o", tmp_path / "other", "--", sys.executable, "-c", "pass")
+    assert done.returncode == 71
+
+
+ENDLESS = """
+import itertools
+import torch
+torch.set_num_threads(1)
+net = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+for number in itertools.count():
+    net(torch.randn(8, 16)).sum().backward()
+    optimizer.step()
+    if number in (0, 40):
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_closed_window_is_kept_whatever_ends_the_recording(
+    number: signal.Signals, script: Write, tmp_path: Path
+) -> None:
+    needs("torch")
+    command = [sys.executable, "-m", "traceana", "record", "-o", str(tmp_path / "run"), "--"]
+    process = subprocess.Popen(
+        [*command, sys.executable, str(script(ENDLESS))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    line = ""
+    while "recorded steps 10 to 19" not in line:
+        line = process.stderr.readline()
+        assert line, "the recording ended"
+    assert line.endswith("Ctrl-C costs nothing of the recording\n")
+    assert is_run(tmp_path / "run")
+    assert traceana.open(tmp_path / "run").tables.steps.height == 10
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    # The program ends by SIGINT and SIGTERM itself, and record as the program.
+    assert process.returncode == -number
+    run = read_run(tmp_path / "run").run
+    assert run.status is Status.COMPLETE
+    if number != signal.SIGKILL:
+        assert not (tmp_path / "run.partial").exists()
+        assert run.notes == (
+            f"after the recorded steps the program ended: interrupted by {number.name}"
+            f"{' (Ctrl-C)' if number == signal.SIGINT else ''}",
+        )
+    _no_process_left(process.pid)
+
+
+def _no_process_left(group: int) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    raise AssertionError("a process is left")
+
+
+def test_a_run_of_its_own_times_the_steps_on_demand(
+    record: Record, script: Write, tmp_path: Path
+) -> None:
+    needs("torch")
+    options = ("--baseline-run", "-o", tmp_path / "run")
+    content = PROGRAM.replace('os.makedirs("made")', 'os.makedirs("made", exist_ok=True)')
+    content = content.replace("int(sys.stdin.readline())", "40")
+    command = ("--", sys.executable, script(content), "0")
+    done = record(*options, *command, cwd=tmp_path)
+    timing = read_run(tmp_path / "run").timing()
+    assert timing is not None
+    assert timing.without_profiler is not None
+    assert timing.with_profiler is not None
+    assert timing.without_profiler.steps_before is None
+    # Both are of steps 6 to 15.
+    assert timing.with_profiler.first == timing.without_profiler.first == 6
+    assert "(--baseline-run)" in done.stderr
