@@ -388,8 +388,10 @@ COMMANDS: Final = {
         Command(
             name="record",
             summary="Record a training script or network under a profiler.",
-            help="The folder has the trace, the layer manifest, the environment, and step times "
-            "with and without the profiler; every command opens it. See docs/record.md.",
+            help="The script runs once, to its own end, with its own output, files and exit "
+            "status; some of its steps are profiled, others are timed without the profiler. The "
+            "folder has the trace, the layer manifest, the environment and the step times; every "
+            "command opens it. See docs/record.md.",
             example="traceana record -o run -- python train.py",
             own=True,
         ),

@@ -58,8 +58,8 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     "is full, or standard output is closed",
     ExitCode.MISSING_DEPENDENCY: "an optional dependency or an external tool such as nsys is "
     "missing, or the tool failed; a Dask scheduler does not answer",
-    ExitCode.RECORDING_FAILED: "`record`: the command failed, nothing was recorded, or two "
-    "profilers conflict",
+    ExitCode.RECORDING_FAILED: "`record`: nothing was recorded of a command that succeeded, two "
+    "profilers conflict, or a run of a sweep failed; else the exit status is the command's",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM, SIGHUP)",
 }
 """What each exit code means, for docs/exit-codes.md."""

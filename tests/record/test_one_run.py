@@ -68,7 +68,7 @@ def ran(command: list[str], folder: Path, steps: int) -> tuple[int, str, dict[st
     return done.returncode, done.stdout, files
 
 
-@pytest.mark.parametrize(("ending", "steps"), [("0", 40), ("3", 30), ("71", 9), ("signal", 40)])
+@pytest.mark.parametrize(("ending", "steps"), [("0", 40), ("3", 25), ("71", 9), ("signal", 40)])
 def test_the_program_runs_as_without_record(
     ending: str, steps: int, script: Write, tmp_path: Path
 ) -> None:
@@ -79,20 +79,24 @@ def test_the_program_runs_as_without_record(
     assert recorded == ran(command, tmp_path / "without", steps)
     run = read_run(tmp_path / "run")
     assert run.run.exit_status == recorded[0]
+    timing = run.timing()
     if steps == 9:
-        # Five steps of warm-up, three that are timed, and one for the profiler's warm-up.
-        assert (run.run.status, run.run.traces) == (Status.FAILED, ())
+        # Five steps of warm-up, two that are timed, one for the profiler's warm-up, and one.
+        assert run.run.status is Status.FAILED
+        assert run.run.notes == (
+            "1 of 10 steps recorded: the script ended (--no-baseline: 3 more)",
+        )
+        assert traceana.open(run.folder).tables.steps["number"].to_list() == [9]
         return
     assert run.run.status is Status.COMPLETE
-    timing = run.timing()
     assert timing is not None
     assert timing.with_profiler is not None
     assert timing.without_profiler is not None
-    assert (timing.with_profiler.first, len(timing.with_profiler.steps_ns)) == (10, 10)
-    # Behind step 20, in which the process recovers, up to ten.
-    assert timing.without_profiler.steps_before == 3
-    assert len(timing.without_profiler.steps_ns) == 3 + min(10, steps - 20)
-    assert traceana.open(run.folder).tables.steps["number"].to_list() == [*range(10, 20)]
+    assert (timing.with_profiler.first, len(timing.with_profiler.steps_ns)) == (9, 10)
+    # Behind step 19, in which the process recovers, up to ten.
+    assert timing.without_profiler.steps_before == 2
+    assert len(timing.without_profiler.steps_ns) == 2 + min(10, steps - 19)
+    assert traceana.open(run.folder).tables.steps["number"].to_list() == [*range(9, 19)]
 
 
 def test_quiet_prints_nothing(record: Record, script: Write, tmp_path: Path) -> None:
@@ -140,7 +144,7 @@ def test_a_closed_window_is_kept_whatever_ends_the_recording(
     )
     assert process.stderr is not None
     line = ""
-    while "recorded steps 10 to 19" not in line:
+    while "recorded steps 9 to 18" not in line:
         line = process.stderr.readline()
         assert line, "the recording ended"
     assert line.endswith("Ctrl-C costs nothing of the recording\n")

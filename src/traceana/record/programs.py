@@ -185,9 +185,9 @@ def _batch(report: _Report) -> int | None:
 
 WARM_UP: Final = 5
 STEPS: Final = 10
-BEFORE: Final = 3
-"""Steps that are timed before the recorded ones: the fewest for an interval, since a short script
-has few steps. As many as are recorded are timed after them."""
+BEFORE: Final = 2
+"""Steps that are timed before the recorded ones: few, since a short script has few. As many as are
+recorded are timed after them."""
 _INSIDE: Final = Path(__file__).parent / "inside" / "on_path"
 _PROFILER_BY_MODULE: Final = {
     "torch": Profiler.TORCH,
@@ -273,7 +273,7 @@ class Script(msgspec.Struct, frozen=True):
         if trained is not None and trained.times is not None:
             taken = len(trained.times.steps_ns)
             if recorded and taken < self.steps:
-                less = " (--no-baseline records 4 more)" if self._timed_inside else ""
+                less = f" (--no-baseline: {BEFORE + 1} more)" if self._timed_inside else ""
                 notes[f"{taken} of {self.steps} steps recorded: the script ended{less}"] = None
         layers = scratch / LAYERS_FILE
         return Outcome(

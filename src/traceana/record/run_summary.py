@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from traceana.report.numbers import duration, level, size
 from traceana.report.text import plain
 from traceana.runs.run_files import LAYERS_FILE, Profiler, Status, StepTimes, Timing
@@ -33,6 +35,7 @@ def run_summary(recorded: RecordedRun) -> str:
         unprofiled, profiled = timing.without_profiler, timing.with_profiler
         if unprofiled is not None and unprofiled.steps_ns:
             line = f"  step      {_step(unprofiled)} {_how(unprofiled)} without a profiler"
+            line += _before_and_after(unprofiled)
             if batch := timing.images_per_step:
                 line += f", {duration(round((unprofiled.step_ns or 0) / batch))} per example"
             lines.append(line)
@@ -90,6 +93,16 @@ def _how(times: StepTimes) -> str:
 
 def _step(times: StepTimes | None) -> str:
     return "" if times is None or times.step_ns is None else duration(round(times.step_ns))
+
+
+def _before_and_after(times: StepTimes) -> str:
+    """Return the times of the steps before the profiled ones and after them, which show a drift."""
+    before = times.steps_before
+    if not before or len(times.steps_ns) == before:
+        return ""
+    parts = (times.steps_ns[:before], times.steps_ns[before:])
+    shown = [_step(replace(times, steps_ns=part)) for part in parts]
+    return f" ({shown[0]} before, {shown[1]} after)"
 
 
 def _percent(share: float) -> str:
