@@ -300,15 +300,15 @@ def test_what_records_nothing_leaves_nothing(
 
 
 @pytest.mark.parametrize("profiler", [None, Profiler.NSYS])
-def test_the_error_for_an_inference_script_names_the_option(
+def test_the_error_for_a_script_without_steps_says_what_a_step_is(
     profiler: Profiler | None, tmp_path: Path
 ) -> None:
     report = {"executable": "python", "framework": "torch"}
     (tmp_path / "process-1.json").write_text(json.dumps(report))
     why = Script(("python", "infer.py"), profiler).outcome(tmp_path, recorded=True).why_nothing
-    assert "ran no training step (a call of an optimizer's step())" in why
+    assert "ran no step that is seen (a call of an optimizer's step(), or" in why
     # Not another --profiler: all of them wait for a step.
-    assert why.endswith("run it under a profiler and open its trace")
+    assert why.endswith("call traceana.recorder's step() in its loop")
 
 
 @pytest.mark.parametrize(

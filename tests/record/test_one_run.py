@@ -193,3 +193,102 @@ def test_a_run_of_its_own_times_the_steps_on_demand(
     # Both are of steps 6 to 15.
     assert timing.with_profiler.first == timing.without_profiler.first == 6
     assert "(--baseline-run)" in done.stderr
+
+
+INFERENCE = {
+    "torch": """
+import torch
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)).eval()
+with torch.no_grad():
+    for number in range(40):
+        net(torch.randn(8, 16))
+# The calls are as they were.
+print(type(net).__call__ is torch.nn.modules.module.Module._wrapped_call_impl)
+""",
+    "tensorflow": """
+import keras
+import numpy as np
+layers = [keras.layers.Input((8, 8, 3)), keras.layers.Conv2D(4, 3, name="conv1")]
+model = keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(10)])
+model.predict(np.ones((200, 8, 8, 3), "f"), batch_size=5, verbose=0)
+print(True)
+""",
+    "jax": """
+import jax
+import jax.numpy as jnp
+predict = jax.jit(lambda w, x: jnp.tanh(x @ w))
+w, x = jnp.ones((64, 8)), jnp.ones((4, 64))
+for number in range(40):
+    predict(w, x).block_until_ready()
+print(True)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.exhaustive), "jax"]
+)
+def test_the_steps_of_an_inference_are_its_calls(
+    framework: str, record: Record, script: Write, tmp_path: Path
+) -> None:
+    needs(framework)
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    command = ("--", sys.executable, script(INFERENCE[framework]))
+    done = record("-o", tmp_path / "run", *command, env=environment)
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    run = read_run(tmp_path / "run")
+    (note,) = run.run.notes
+    assert "the steps are the calls of" in note
+    timing = run.timing()
+    assert timing is not None
+    assert timing.with_profiler is not None
+    assert timing.without_profiler is not None
+    assert (timing.with_profiler.first, len(timing.with_profiler.steps_ns)) == (9, 10)
+    assert len(timing.without_profiler.steps_ns) == 12
+    trace = traceana.open(run.folder)
+    assert trace.tables.steps["number"].to_list() == [*range(9, 19)]
+    assert (run.layers is not None) is (framework != "jax")
+
+
+EVALUATED_FIRST = {
+    "torch": """
+import torch
+torch.set_num_threads(1)
+net = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+with torch.no_grad():
+    for number in range(30):
+        net(torch.randn(8, 16))
+for number in range(30):
+    net(torch.randn(8, 16)).sum().backward()
+    optimizer.step()
+""",
+    "jax": """
+import jax
+import jax.numpy as jnp
+loss = lambda w, x: ((x @ w) ** 2).mean()
+evaluate, step = jax.jit(loss), jax.jit(lambda w, x: w - 0.1 * jax.grad(loss)(w, x))
+w, x = jnp.ones((64, 8)), jnp.ones((4, 64))
+for number in range(5):
+    evaluate(w, x).block_until_ready()
+for number in range(30):
+    w = step(w, x).block_until_ready()
+""",
+}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_an_evaluation_before_the_training_is_no_step(
+    framework: str, record: Record, script: Write, tmp_path: Path
+) -> None:
+    needs(framework)
+    content = EVALUATED_FIRST[framework]
+    record("-o", tmp_path / "run", "--", sys.executable, script(content))
+    run = read_run(tmp_path / "run")
+    assert run.run.notes == ()
+    timing = run.timing()
+    assert timing is not None
+    assert timing.without_profiler is not None
+    assert len(timing.without_profiler.steps_ns) == 12
+    assert traceana.open(run.folder).tables.steps.height == 10

@@ -195,9 +195,10 @@ _PROFILER_BY_MODULE: Final = {
     "jax": Profiler.JAX,
 }
 _STEP: Final = {
-    "torch": "a call of an optimizer's step()",
-    "tensorflow": "a call of the function that takes a gradient",
-    "jax": "a call of the jitted function that takes a gradient",
+    "torch": "a call of an optimizer's step(), or without any optimizer of one module under "
+    "torch.no_grad()",
+    "tensorflow": "a call of the tf.function that takes a gradient, or of one tf.function",
+    "jax": "a call of the jitted function that takes a gradient, or of one jitted function",
 }
 
 
@@ -328,9 +329,8 @@ class Script(msgspec.Struct, frozen=True):
                 "--profiler"
             )
         return (
-            f"the script imported {trainer.framework} but ran no training step "
-            f"({_STEP[trainer.framework]}); for inference, run it under a profiler and open its "
-            "trace"
+            f"the script imported {trainer.framework} but ran no step that is seen "
+            f"({_STEP[trainer.framework]}): call traceana.recorder's step() in its loop"
         )
 
 

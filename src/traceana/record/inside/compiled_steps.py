@@ -1,5 +1,5 @@
-"""Steps in TensorFlow and JAX: calls of the compiled function that computes gradients, recorded by
-the framework's own profiler."""
+"""Steps in TensorFlow and JAX: calls of the compiled function that computes gradients, or
+where none does of one that is called again and again. The framework's own profiler records them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,33 @@ _EAGER = object()
 """Marks a gradient outside compiled functions."""
 
 
+_CALLS = 3
+"""A function that is called so often before any gradient is that of the steps."""
+
+
 class CompiledSteps:
     """Finds the outermost compiled function that computes gradients; each call of it is a step.
 
-    A gradient outside compiled functions is a step itself. ``ended`` is called with the step's
-    result, and ``begins`` before each call of the function but the first. Replicas are traced in
-    several threads, so all threads share the running function.
+    A gradient outside compiled functions is a step itself. Where none has been computed, it is the
+    function that is called :data:`_CALLS` times first, as in inference: ``inferred`` is called with
+    it then, and ``restart`` if a gradient shows that it was not. ``ended`` is called with the
+    step's result, and ``begins`` before each call of the function but the first. Replicas are
+    traced in several threads, so all threads share the running function.
     """
 
     def __init__(
-        self, ended: Callable[[Any], None], begins: Callable[[], None] = lambda: None
+        self,
+        ended: Callable[[Any], None],
+        begins: Callable[[], None] = lambda: None,
+        inferred: Callable[[object], None] = lambda _: None,
+        restart: Callable[[], None] = lambda: None,
     ) -> None:
         self._ended, self._begins = ended, begins
+        self._inferred, self._restart = inferred, restart
         self._running: object | None = None
         self._training: object | None = None
+        self._has_gradient = False
+        self._calls: dict[int, tuple[object, int]] = {}
 
     def call(self, function: object, run: Callable[[], Any]) -> Any:
         """Run a call of ``function``."""
@@ -47,12 +60,28 @@ class CompiledSteps:
             result = run()
         finally:
             self._running = None
+        if self._training is None and not self._has_gradient:
+            _, calls = self._calls.get(id(function), (function, 0))
+            # The function is kept, so that its id stays its own.
+            self._calls[id(function)] = function, calls + 1
+            if calls + 1 == _CALLS:
+                self._training, self._calls = function, {}
+                self._inferred(function)
         if self._training is function:
             self._ended(result)
         return result
 
+    def _found_gradient(self) -> None:
+        """Drop the function of inference at the first gradient."""
+        if not self._has_gradient:
+            self._has_gradient, self._calls = True, {}
+            if self._training is not None:
+                self._training = None
+                self._restart()
+
     def gradient(self, run: Callable[[], Any], traced: Callable[[Any], bool]) -> Any:
         """Run a gradient computation; ``traced`` returns whether its result is a tracer."""
+        self._found_gradient()
         if self._running is not None:
             if self._training is None and self._running is not _EAGER:
                 self._training = self._running
@@ -75,7 +104,9 @@ def count_tensorflow_steps(tensorflow: ModuleType, settings: Settings, report: R
     tf: Any = tensorflow
     recorder = tensorflow_profiler(tf, settings, report)
     window = Window(settings, report, recorder, TensorflowClock(tf))
-    steps = CompiledSteps(lambda _: window.step_ended())
+    steps = CompiledSteps(
+        lambda _: window.step_ended(), inferred=_remark(window), restart=window.restart
+    )
     function = type(tf.function(lambda: None))
     call, gradient = function.__call__, tf.GradientTape.gradient
 
@@ -90,6 +121,16 @@ def count_tensorflow_steps(tensorflow: ModuleType, settings: Settings, report: R
 
     function.__call__ = called
     tf.GradientTape.gradient = differentiated
+
+
+def _remark(window: Window) -> Callable[[object], None]:
+    """Return what gives ``window`` the remark that the steps are calls of a function."""
+
+    def inferred(function: object) -> None:
+        name = getattr(function, "__name__", None) or getattr(function, "name", None)
+        window.remark = f"no gradient: the steps are the calls of {name or 'a compiled function'}"
+
+    return inferred
 
 
 class TensorflowClock(Clock):
@@ -139,7 +180,7 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
         window.step_ended()
         guarded(clock.keep_smallest, report)
 
-    steps = CompiledSteps(ended, window.step_begins)
+    steps = CompiledSteps(ended, window.step_begins, _remark(window), window.restart)
 
     class Compiled:
         """A compiled function that counts its calls."""

@@ -96,11 +96,18 @@ class Window:
     ) -> None:
         self._settings, self._report = settings, report
         self._until_next = until_next
-        self._open = False
         self._recorder, self._clock, self._rank = recorder, clock, rank
-        self._taken = 0
         self._over = False
         self._process: int | None = None
+        self._claimed = False
+        self.remark = ""
+        """What the steps are, where that is not as usual: a note of the recording."""
+        self._plan()
+
+    def _plan(self) -> None:
+        """Lay out the blocks of steps; none is taken yet."""
+        settings = self._settings
+        self._open, self._taken = False, 0
         warm_up, before = settings.warm_up, settings.before
         first = warm_up + before + 1 if before else warm_up
         last = first + settings.steps
@@ -111,6 +118,19 @@ class Window:
         blocks = (self._before, self._recorded, self._after)
         self._later = [block for block in blocks if block.end > block.begin]
         self._block: Block | None = self._warm_up
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is counted any more."""
+        return self._over
+
+    def restart(self) -> None:
+        """Count from the beginning: what was counted were no steps. Recorded steps stay."""
+        if self._recorded.moments or self._over:
+            return
+        self._recorder.stop()
+        self.remark = ""
+        self._plan()
 
     def step_ended(self) -> None:
         """Count a step; with ``stop``, raise ``SystemExit`` after the last one of the window."""
@@ -146,9 +166,10 @@ class Window:
         self._report.exiting()
 
     def _advance(self) -> None:
-        if self._taken == 1 and not self._claim():
+        if not self._claimed and not self._claim():
             self._over = True
             return
+        self._claimed = True
         block = self._block
         if block is not None and self._taken < block.end:
             self._open = True
@@ -222,6 +243,8 @@ class Window:
         """Report the steps that were timed; nothing is counted from here on."""
         self._over = True
         self._report.add(**self._timed())
+        if self.remark:
+            self._report.note(self.remark)
         self._report.close_window()
 
     def _timed(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Model:
         self._batch = _Batch(torch)
         self._handles: list[Any] = []
         self._watch: Any = None
+        self._infers = False
         self._optimizers: set[int] = set()
         rank_and_size = rank_of(torch)
         self.rank: int | None = None if rank_and_size is None else rank_and_size[0]
@@ -71,6 +72,11 @@ class Model:
         """Hook the calls of ``root``, or of the module that ``torch.compile`` made of it."""
         self.watch(self._compiled_from(root))
 
+    def watch_inference(self, root: Any) -> None:
+        """Hook the calls of ``root`` without gradients."""
+        self._infers = True
+        self.watch(root)
+
     def watch(self, root: Any) -> None:
         """Hook the calls of ``root``."""
         self._root = root
@@ -101,7 +107,7 @@ class Model:
         )
 
     def _called(self, _module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        if not self._torch.is_grad_enabled():
+        if self._torch.is_grad_enabled() is self._infers:
             return
         self._inputs = arguments, keywords
         shapes = [

@@ -1,4 +1,5 @@
-"""Steps in PyTorch: calls of ``Optimizer.step``, recorded by torch.profiler or NVTX ranges."""
+"""Steps in PyTorch, recorded by torch.profiler or NVTX ranges: calls of ``Optimizer.step``, or
+without an optimizer of the model."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import functools
 import gzip
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from .torch_model import Model, rank_of
 
 
 def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
-    """Count the steps of the optimizer that steps first."""
+    """Count the steps of the optimizer that steps first; without one, the calls of a module."""
     # An optimizer hook would run inside the range of the optimizer in the trace.
     original = getattr(torch.optim.Optimizer, "profile_hook_step", None)
     if original is None:
@@ -30,10 +32,21 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
     recorder = torch_profiler(torch, settings, report, model)
     windows: dict[int, Window] = {}
 
+    def new_window() -> Window:
+        clock = CudaClock(torch) if torch.cuda.is_initialized() else Clock()
+        return Window(settings, report, recorder, clock, lambda: rank_of(torch))
+
+    def inferred(module: Any) -> Window:
+        guarded(lambda: model.watch_inference(module), report)
+        window = new_window()
+        window.remark = f"no optimizer: the steps are the calls of {type(module).__name__}"
+        return window
+
+    stop_inference = _count_calls(torch, inferred, model.step_ended)
+
     def stepped(optimizer: Any) -> None:
         if not windows:
-            clock = CudaClock(torch) if torch.cuda.is_initialized() else Clock()
-            own_window = Window(settings, report, recorder, clock, lambda: rank_of(torch))
+            own_window = new_window()
             windows[id(optimizer)] = own_window
             guarded(lambda: model.find_module_of(optimizer), report)
             own_window.step_ended()
@@ -55,6 +68,63 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
         return outer
 
     torch.optim.Optimizer.profile_hook_step = staticmethod(hooked)
+    made = torch.optim.Optimizer.__init__
+
+    @functools.wraps(made)
+    def make(*arguments: Any, **keywords: Any) -> None:
+        # Whatever runs without gradients before its steps, as a validation, is none of them.
+        stop_inference()
+        made(*arguments, **keywords)
+
+    torch.optim.Optimizer.__init__ = make
+
+
+def _count_calls(
+    torch: Any, begin: Callable[[Any], Window], step_ended: Callable[[], None]
+) -> Callable[[], None]:
+    """Count the calls without gradients of the outermost module that is called a second time first.
+
+    ``begin`` returns the window of a module. Return the function that ends the counting: nothing is
+    left of it then, nor after the window.
+    """
+    kind = torch.nn.Module
+    original = kind.__call__
+    main = threading.main_thread()
+    state = {"depth": 0}
+    seen: set[int] = set()
+    windows: dict[int, Window] = {}
+
+    def stop() -> None:
+        if kind.__call__ is called:
+            kind.__call__ = original
+
+    @functools.wraps(original)
+    def called(module: Any, *arguments: Any, **keywords: Any) -> Any:
+        if (
+            state["depth"]
+            or torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+            or threading.current_thread() is not main
+        ):
+            return original(module, *arguments, **keywords)
+        state["depth"] = 1
+        try:
+            result = original(module, *arguments, **keywords)
+        finally:
+            state["depth"] = 0
+        if not windows and id(module) in seen:
+            windows[id(module)] = begin(module)
+        elif not windows:
+            seen.add(id(module))
+        if id(module) in windows:
+            step_ended()
+            windows[id(module)].step_ended()
+            if windows[id(module)].is_over:
+                stop()
+        return result
+
+    kind.__call__ = called
+    return stop
 
 
 def torch_profiler(torch: Any, settings: Settings, report: Report, model: Model) -> Recorder:
