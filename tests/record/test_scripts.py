@@ -192,10 +192,13 @@ def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
 ) -> None:
     needs("torch")
     options = ("--no-baseline", "-o", tmp_path / "run")
-    done = record(*options, "--", sys.executable, script(OWN_PROFILER))
+    path = script(OWN_PROFILER)
+    done = record(*options, "--", sys.executable, path)
     assert done.returncode == 71
     assert "goes on" in done.stdout
-    assert "runs torch.profiler itself, and CUPTI supports one" in done.stderr
+    # With the line that starts it.
+    own = f"runs torch.profiler itself ({path}:6), and CUPTI supports one"
+    assert own in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

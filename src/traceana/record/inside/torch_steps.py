@@ -8,6 +8,7 @@ import functools
 import gzip
 import os
 import shutil
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -170,7 +171,8 @@ class TorchRecorder(Recorder):
         self._model = model
         self._profiler: Any = None
         self._stopped: Any = None
-        self._unwatch: Callable[[], None] = lambda: None
+        self._own_line = ""
+        self._unwatch = _watch_profilers(torch, self)
 
     def prepare(self, number: int) -> None:
         """Start the profiler's own warm-up."""
@@ -220,9 +222,8 @@ class TorchRecorder(Recorder):
     def _start(self, number: int, *, warm_up: int) -> None:
         profiler = self._torch.profiler
         if self._torch.autograd._profiler_enabled():
-            self._report.problem("conflict", "the script runs torch.profiler itself")
+            self._conflict()
             return
-        self._unwatch = _stop_on_other_profiler(self._torch, self)
         with warnings.catch_warnings():
             # torch.profiler warns about a schedule without warm-up, as with --warm-up 1.
             warnings.simplefilter("ignore")
@@ -234,16 +235,32 @@ class TorchRecorder(Recorder):
             self._profiler.step_num = number
             self._profiler.start()
 
-    def stop_for_other_profiler(self) -> None:
-        """End the recording because the script starts its own profiler."""
+    def other_profiler(self, profiler: Any) -> None:
+        """End the recording if the script starts ``profiler``, one of its own."""
+        if getattr(self._profiler, "profiler", None) is profiler:
+            return
+        self._own_line = _line_of_script(self._torch)
         if self._profiler is not None:
-            self._report.problem("conflict", "the script runs torch.profiler itself")
+            self._conflict()
             guarded(self.stop, self._report)
             self._stopped = None
 
+    def _conflict(self) -> None:
+        where = f" ({self._own_line})" if self._own_line else ""
+        self._report.problem("conflict", f"the script runs torch.profiler itself{where}")
 
-def _stop_on_other_profiler(torch: Any, recorder: TorchRecorder) -> Callable[[], None]:
-    """Stop ``recorder`` when the script starts a profiler, which would raise an error otherwise.
+
+def _line_of_script(torch: Any) -> str:
+    """Return the file and line that called torch, empty if there is none."""
+    inside = (os.path.dirname(torch.__file__), os.path.dirname(__file__))  # noqa: PTH120
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((*inside, "<")):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _watch_profilers(torch: Any, recorder: TorchRecorder) -> Callable[[], None]:
+    """Tell ``recorder`` when a profiler starts: two at once would raise an error.
 
     Return a function that removes the hook.
     """
@@ -253,9 +270,7 @@ def _stop_on_other_profiler(torch: Any, recorder: TorchRecorder) -> Callable[[],
         return lambda: None
 
     def watched(profiler: Any, *arguments: Any, **keywords: Any) -> Any:
-        own_window = getattr(recorder._profiler, "profiler", None)
-        if recorder._profiler is not None and own_window is not profiler:
-            recorder.stop_for_other_profiler()
+        recorder.other_profiler(profiler)
         return prepare(profiler, *arguments, **keywords)
 
     def restore() -> None:
