@@ -214,6 +214,7 @@ def test_optimizers_are_watched_in_a_block_whose_model_is_not_given(
     torch = SimpleNamespace(
         distributed=SimpleNamespace(is_available=lambda: False),
         cuda=SimpleNamespace(is_initialized=lambda: False),
+        autograd=SimpleNamespace(profiler=SimpleNamespace(profile=object)),
     )
     optimizer = SimpleNamespace(register_optimizer_step_post_hook=register)
     # Other tests of the same process may have imported the others.
