@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from traceana.enrich.layers.generated_code import Code, Graph
     from traceana.readers.inputs import Input
     from traceana.runs.layer_manifest import Manifest
+    from traceana.vocabulary.number_lists import Numbers
 
 
 def open_trace(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    steps: Collection[int] | None = None,
-    ranks: Collection[int] | None = None,
-    devices: Collection[int] | None = None,
+    steps: Numbers | None = None,
+    ranks: Numbers | None = None,
+    devices: Numbers | None = None,
     model: Manifest | str | os.PathLike[str] | None = None,
     step_marker: str | None = None,
     rules: str | os.PathLike[str] | None = None,
@@ -45,8 +46,8 @@ def open_trace(
     """Return the Trace of a file, a saved bundle, a recorded run, or the ranks of a distributed
     run.
 
-    The files of the ranks, given as a list or a folder, become one Trace: every row has its rank,
-    and times are aligned by the epoch of each file.
+    The files of the ranks, or their recorded runs, given as a list or a folder, become one Trace:
+    every row has its rank, and times are aligned by the epoch of each file.
 
     ``steps``, ``ranks`` and ``devices`` select activities by number (:meth:`Trace.select`).
     ``model`` is a layer manifest or its file; the default is the manifest beside the trace.
@@ -139,7 +140,7 @@ def _read_all(
     sources: Sequence[Path], found: Input | None, read: Callable[..., Trace], progress: Progress
 ) -> Trace:
     """Return the Trace of one file, or of the ranks' files; ``found`` are the files of a source."""
-    from traceana.readers.inputs import Kind
+    from traceana.readers.inputs import Kind, resolve
 
     if found is not None and found.kind is not Kind.FOLDER and len(found.files) == 1:
         return read(found.files[0], progress)
@@ -148,7 +149,11 @@ def _read_all(
     source = sources[0]
     read_rank = partial(read, needs_timeline=True)
     if found is None:
-        return read_ranks(str(source.parent), sources, read_rank, progress)
+        # A recorded run of a rank is its folder.
+        files = [
+            file for path in sources for file in (resolve(path).files if path.is_dir() else [path])
+        ]
+        return read_ranks(str(source.parent), files, read_rank, progress)
     if found.kind is Kind.FOLDER:
         return read_folder(found, read_rank, progress)
     return read_ranks(str(source), found.files, read_rank, progress)

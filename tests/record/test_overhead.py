@@ -64,6 +64,7 @@ def test_where_only_the_sum_is_right_the_means_are_compared() -> None:
     [
         (SLOWER, "+45 % (90 % interval +25 to +70 %)", "+25 to +70 %"),
         ((20, 20, 20), "inconclusive (90 % interval -83 to -80 %)", "inconclusive"),
+        ((20, 110, 400), "inconclusive: the steps vary too much", "inconclusive"),
         ((160, 170), "inconclusive: at least 3 steps per run needed", "inconclusive"),
     ],
 )

@@ -16,12 +16,12 @@ from traceana.cli import streams
 from traceana.cli.options import Reading
 from traceana.cli.streams import message, note
 from traceana.errors import ExitCode, ManifestWarning
+from traceana.vocabulary.number_lists import number_list
 
 if TYPE_CHECKING:
     from traceana.readers.source import Progress
     from traceana.trace import Trace
 
-_MOST_NUMBERS: Final = 1_000_000
 _FIRST_S: Final = 10
 """Seconds until the rest is estimated; the imports are over by then."""
 _LONG_S: Final = 60
@@ -128,29 +128,11 @@ def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activit
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Return the numbers of ``3``, ``3,5`` or ``3-7``; ``cpu`` is the CPU.
-
-    Raises ``typer.BadParameter`` on other text.
-    """
-    from traceana.trace.schema import CPU_DEVICE
-
-    selected: list[int] = []
-    for piece in text.split(","):
-        first, dash, last = piece.strip().partition("-")
-        if first == "cpu" and not dash:
-            selected.append(CPU_DEVICE)
-        elif first.isdecimal() and (not dash or (last.isdecimal() and int(first) <= int(last))):
-            wanted = range(int(first), int(last if dash else first) + 1)
-            if len(selected) + wanted.stop - wanted.start > _MOST_NUMBERS:
-                raise typer.BadParameter(
-                    f"{text!r} is more than {_MOST_NUMBERS:,} numbers", param_hint=option
-                )
-            selected.extend(wanted)
-        else:
-            raise typer.BadParameter(
-                f"{text!r} is not a list of numbers: use 3 or 3,5 or 3-7", param_hint=option
-            )
-    return selected
+    """Return the numbers in ``text``; raises ``typer.BadParameter`` if it is no list of numbers."""
+    try:
+        return number_list(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,6 +14,9 @@ from traceana.report.text import plain
 from traceana.runs.run_files import LAYERS_FILE, Profiler, Status, StepTimes, Timing
 from traceana.runs.run_folders import RecordedRun
 from traceana.settings import OVERHEAD_LEVEL
+
+_WIDEST: Final = 1.0
+"""An interval of the overhead that is wider says nothing about it."""
 
 
 def run_summary(recorded: RecordedRun) -> str:
@@ -47,6 +51,8 @@ def run_summary(recorded: RecordedRun) -> str:
                 low, high = timing.overhead_interval
                 bounds = f"{level(OVERHEAD_LEVEL)} interval {_percent(low)} to {_percent(high)} %"
                 overhead = f"inconclusive ({bounds})"
+                if high - low > _WIDEST:
+                    overhead = "inconclusive: the steps vary too much"
                 if timing.overhead is not None:
                     overhead = f"{_percent(timing.overhead)} % ({bounds})"
             lines.append(f"  overhead  {overhead}")

@@ -6,7 +6,6 @@ command takes it from :func:`step_windows`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,7 +16,7 @@ from traceana.columns.distinct import distinct
 from traceana.columns.intervals import PER_DEVICE
 from traceana.enrich.serving import SOURCE
 from traceana.enrich.steps import candidates
-from traceana.errors import NoSuchSelectionError
+from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.result import Result
 from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
 from traceana.table import COUNT, FLAG, MOMENT, NUMBER, TIME, Column, conformed
@@ -25,6 +24,7 @@ from traceana.timeline.busy import busy_time
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
+from traceana.vocabulary.number_lists import Numbers, number_list
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -359,23 +359,27 @@ def available_ns(trace: Trace) -> pl.Series:
 def select(
     trace: Trace,
     *,
-    steps: Collection[int] | None = None,
-    devices: Collection[int] | None = None,
-    ranks: Collection[int] | None = None,
+    steps: Numbers | None = None,
+    devices: Numbers | None = None,
+    ranks: Numbers | None = None,
 ) -> Trace:
     """Return ``trace`` with only the activities of ``steps`` (by number), ``devices``, ``ranks``.
 
+    Each is a number, several, or a text as of the command line: ``3``, ``"3,5"``, ``"3-7"``.
     ``None`` selects all. The other tables except ``steps`` stay complete. The selection is in
     ``meta.properties``, and the complete trace in ``whole``. Raises
     :class:`~traceana.errors.NoSuchSelectionError` on a step, a device or a rank that the trace
-    does not have.
+    does not have, and :class:`~traceana.errors.UsageError` on a text that is no list of numbers.
     """
-    if ranks is not None:
-        trace = _with_ranks(trace, sorted(set(ranks)))
-    if steps is not None:
-        trace = _with_steps(trace, sorted(set(steps)))
-    if devices is not None:
-        trace = _with_devices(trace, sorted(set(devices)))
+    try:
+        if ranks is not None:
+            trace = _with_ranks(trace, sorted(set(number_list(ranks))))
+        if steps is not None:
+            trace = _with_steps(trace, sorted(set(number_list(steps))))
+        if devices is not None:
+            trace = _with_devices(trace, sorted(set(number_list(devices))))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     return trace
 
 

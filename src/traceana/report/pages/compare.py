@@ -30,6 +30,7 @@ from traceana.report.pages.single_table import (
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, arrange
 from traceana.table import Kind, names_of
+from traceana.trace import Trace
 
 if TYPE_CHECKING:
     from traceana.comparison.run_inputs import Given, Pairs
@@ -41,15 +42,15 @@ MOST_CLASSES: Final = 12
 
 
 def compare(
-    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
-    *,
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str] | Trace,
+    *others: Given,
     by: CompareBy = "summary",
     models: Sequence[Manifest | None] | None = None,
     pairs: Sequence[Pairs | None] | None = None,
 ) -> CommandResult:
     """Return several runs side by side, one row per run, or per run and item of ``by``.
 
-    Ratios are to the first run.
+    Ratios are to the first run. The runs are given one by one, or as one sequence or mapping.
     Traces given by path are opened, with the layer manifest beside them. In a sequence of paths, or
     as the only path, a sweep or a folder of recorded runs is replaced by its runs. The keys of a
     mapping label the runs; otherwise they are labelled by the options in which they differ, or by
@@ -58,7 +59,8 @@ def compare(
     for fewer than two runs, or another number of models or pairs, and the errors of
     :mod:`traceana.errors`.
     """
-    return side_by_side(Comparison(loaded(runs, models, pairs)), by=by)
+    given = [runs, *others] if others or isinstance(runs, Trace) else runs
+    return side_by_side(Comparison(loaded(given, models, pairs)), by=by)  # type: ignore[arg-type]
 
 
 def side_by_side(comparison: Comparison, *, by: CompareBy = "summary") -> CommandResult:
