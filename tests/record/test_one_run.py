@@ -292,3 +292,28 @@ def test_an_evaluation_before_the_training_is_no_step(
     assert timing.without_profiler is not None
     assert len(timing.without_profiler.steps_ns) == 12
     assert traceana.open(run.folder).tables.steps.height == 10
+
+
+def test_an_interrupt_within_the_window_ends_the_program_as_without_record(
+    script: Write, tmp_path: Path
+) -> None:
+    """The trace of the steps so far is written at its end; its status is that of the signal."""
+    needs("torch")
+    command = [sys.executable, "-m", "traceana", "record", "--steps", "100000"]
+    process = subprocess.Popen(
+        [*command, "-o", str(tmp_path / "run"), "--", sys.executable, str(script(ENDLESS))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    while process.stdout.readline() != "40\n":
+        pass
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    run = read_run(tmp_path / "run").run
+    assert (run.status, run.reason) == (Status.INTERRUPTED, "interrupted by SIGINT (Ctrl-C)")
+    assert traceana.open(tmp_path / "run").tables.steps.height > 30
+    _no_process_left(process.pid)

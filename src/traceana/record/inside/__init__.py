@@ -9,6 +9,10 @@ import atexit
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every Python process imports this module
+    from typing import Any
+
 
 def start() -> None:
     """Start the recording with the settings in ``TRACEANA_RECORD``; raises no error."""
@@ -39,7 +43,16 @@ def _end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _end(report: object) -> None:
+def _end(report: Any) -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    report.close(error)  # type: ignore[attr-defined]
-    report.exiting()  # type: ignore[attr-defined]
+    report.close(error)
+    report.exiting()
+    if isinstance(error, KeyboardInterrupt) and report.closed_at_exit:
+        import signal
+
+        # Python ends by the signal too, unless C code has run Python code since.
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)

@@ -70,6 +70,8 @@ class Report:
         self._process = os.getpid()
         self._facts: dict[str, Any] = {}
         self._closing: list[Callable[[], None]] = []
+        self.closed_at_exit = False
+        """Whether the end of the process closed a window, which calls much of the framework."""
 
     def reset(self) -> None:
         """Clear the report, in a forked child."""

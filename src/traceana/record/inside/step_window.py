@@ -209,6 +209,7 @@ class Window:
         """End the window; a second call has no effect."""
         if self._over or os.getpid() != self._process:
             return
+        self._report.closed_at_exit = True
         block = self._block
         if block is not self._recorded:
             self._recorder.stop()
