@@ -244,6 +244,7 @@ def _with_timing(trace: Trace, folder: Path) -> Trace:
     return trace.with_meta(
         steps_run_ahead=profiled is not None and not profiled.synchronized,
         unprofiled_step_ns=None if unprofiled is None else unprofiled.step_ns,
+        ready_share=0.0 if profiled is None else profiled.ready_share,
     )
 
 

@@ -123,3 +123,17 @@ def test_several_runs_of_each_program(run: Run, tmp_path: Path) -> None:
 
 def test_the_spreads_are_those_of_predictions() -> None:
     assert (RUN_TO_RUN_KERNELS, RUN_TO_RUN_PAGEABLE, RUN_TO_RUN_HOST) == (0.003, 0.09, 0.08)
+
+
+def test_on_a_busy_machine_the_hosts_time_decides_less() -> None:
+    """The host takes longer. For most of the steps a thread had no processor."""
+    slower = training(seed=2, idle=400_000)
+    assert diff(A, slower).step.verdict == "slower"
+    busy = slower.with_meta(ready_share=0.6)
+    found = diff(A, busy)
+    assert found.step.verdict == "inconclusive"
+    (note,) = (note for note in found.notes if note.startswith("busy machine"))
+    assert "0 % of the baseline's steps, 60 % of the candidate's" in note
+    # Kernels do not wait for a processor of the host.
+    kernels = diff(A, longer(1.5).with_meta(ready_share=0.1))
+    assert kernels.step.verdict == "slower"

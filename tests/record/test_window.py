@@ -11,7 +11,7 @@ import pytest
 
 from traceana.record.inside.compiled_steps import CompiledSteps
 from traceana.record.inside.process_report import Report, Settings
-from traceana.record.inside.step_window import Clock, Recorder, Window
+from traceana.record.inside.step_window import Clock, Recorder, Window, ready_times
 from traceana.record.outcome import ProcessReport, read_reports
 
 
@@ -204,6 +204,24 @@ def test_a_script_that_ends_has_the_steps_that_there_are(
     assert made.steps_taken == taken
     assert (None if made.times is None else len(made.times.steps_ns)) == recorded
     assert (0 if made.without_profiler is None else len(made.without_profiler.steps_ns)) == timed
+
+
+def test_the_wait_for_a_processor_is_that_of_the_thread_that_waited_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter([{"1": 100, "2": 50}, {"1": 130, "2": 150, "3": 70}])
+    monkeypatch.setattr("traceana.record.inside.step_window.ready_times", lambda: next(seen))
+    steps, _ = window(tmp_path, Log())
+    for _ in range(8):
+        steps.step_ended()
+    made = reported(tmp_path)
+    assert made.times is not None
+    assert made.times.ready_ns == 100
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="not this Linux")
+def test_waits_for_a_processor_are_read() -> None:
+    assert str(os.getpid()) in ready_times()
 
 
 def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:

@@ -27,13 +27,15 @@ def relative_spread(parts: Iterable[tuple[float, float]]) -> float:
     return math.hypot(*(time / total * spread for time, spread in listed))
 
 
-def spread_of_work(*, on_cpu: bool) -> pl.Expr:
+def spread_of_work(*, on_cpu: bool, ready_share: float) -> pl.Expr:
     """Return the relative standard deviation between runs of the time of a row of device work.
 
-    The row has ``kind``, ``host_memory`` and ``category``. Collectives wait for other hosts.
+    The row has ``kind``, ``host_memory`` and ``category``. Collectives wait for other hosts. Work
+    of a CPU varies by the ``ready_share`` of its run in addition: on a machine without other load
+    no thread would have waited for a processor.
     """
     if on_cpu:
-        return pl.lit(RUN_TO_RUN_CPU)
+        return pl.lit(math.hypot(RUN_TO_RUN_CPU, ready_share))
     copy = pl.col("kind") == "memcpy"
     return (
         pl.when(copy & (pl.col("host_memory") == "pageable"))

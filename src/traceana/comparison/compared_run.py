@@ -152,8 +152,11 @@ class RunSteps(msgspec.Struct, frozen=True):
         """The number of steps."""
         return self.frame.height
 
-    def spread(self, *, on_cpu: bool) -> float:
-        """Return the relative standard deviation of the step time between runs."""
+    def spread(self, *, on_cpu: bool, ready_share: float) -> float:
+        """Return the relative standard deviation of the step time between runs.
+
+        The host's time varies by the ``ready_share`` of the run in addition.
+        """
         sums = self.frame.select(pl.col("wall_ns", "kernel_ns", "copy_ns").sum()).row(0)
         wall, kernels, copied = sums
         work = self.cells.filter(pl.col("kind") == "memcpy")
@@ -162,9 +165,9 @@ class RunSteps(msgspec.Struct, frozen=True):
         parts = (
             (kernels, RUN_TO_RUN_KERNELS),
             (copied, error / time if time else 0.0),
-            (max(wall - kernels - copied, 0), RUN_TO_RUN_HOST),
+            (max(wall - kernels - copied, 0), math.hypot(RUN_TO_RUN_HOST, ready_share)),
         )
-        return RUN_TO_RUN_CPU if on_cpu else relative_spread(parts)
+        return math.hypot(RUN_TO_RUN_CPU, ready_share) if on_cpu else relative_spread(parts)
 
 
 _OF_COST: Final = (UNPROFILED_MOST - UNPROFILED_LEAST) / 2 / PREDICTION_DEVIATE
@@ -428,6 +431,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             .with_columns(pl.col("direction").cast(pl.String))
         )
     rows = summed.hstack(labels_of(summed, trace.tables))
+    spread = spread_of_work(on_cpu=trace.on_cpu, ready_share=trace.meta.ready_share)
     layers_of = layer_labels(trace.tables).select(pl.all().gather(rows["layer"]))
     return rows.with_columns(
         trace.tables.names["name"].gather(rows["name_id"]),
@@ -442,7 +446,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         *_COPY,
         *_CLASS,
         *("calls", "time_ns"),
-        (pl.col("time_ns") * spread_of_work(on_cpu=trace.on_cpu)).alias("spread_ns"),
+        (pl.col("time_ns") * spread).alias("spread_ns"),
         "bytes",
     )
 

@@ -76,6 +76,8 @@ from traceana.vocabulary.option_words import DiffBy
 
 VIEWS: Final[tuple[DiffBy, ...]] = ("layer", *KEYS)
 
+_BUSY: Final = 0.01
+"""The part of the steps in which a thread waits for a processor, from which on a note names it."""
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
 
@@ -322,7 +324,10 @@ def compared(
         not more_a and walls_a[0].equals(walls_b[0]) and all(view.rows.identical for view in views)
     )
     on_cpu = [run.trace.on_cpu for run in (run_a, run_b)]
-    spreads = steps_a.spread(on_cpu=on_cpu[0]), steps_b.spread(on_cpu=on_cpu[1])
+    spreads = (
+        steps_a.spread(on_cpu=on_cpu[0], ready_share=run_a.trace.meta.ready_share),
+        steps_b.spread(on_cpu=on_cpu[1], ready_share=run_b.trace.meta.ready_share),
+    )
     step = step_verdict(
         walls_a,
         walls_b,
@@ -586,6 +591,13 @@ def _caveats(
             kinds = {"CPU": RUN_TO_RUN_CPU}
         between = ", ".join(f"{kind} {100 * value:g} %" for kind, value in kinds.items())
         yield f"confidence intervals: variance within runs, and between runs as usual ({between})"
+        of_a, of_b = (run.run.trace.meta.ready_share for run in (a, b))
+        if max(of_a, of_b) >= _BUSY:
+            yield (
+                f"busy machine: a thread was ready and had no processor for {100 * of_a:.0f} % of "
+                f"the baseline's steps, {100 * of_b:.0f} % of the candidate's; the confidence "
+                "intervals are wider by that"
+            )
     if criteria.statistic == "median" and any(only_sums(run.run.trace) for run in (a, b)):
         yield "median step times not exact: --statistic mean compares the means"
     if a.run.trace.on_cpu != b.run.trace.on_cpu:

@@ -92,7 +92,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     run ahead, and only the sum is exact. ``first`` is the number of the first of these steps in the
     script, from 1. Of steps without the profiler in the recorded process, the first
     ``steps_before`` were before the recorded ones, the others after them; null in a process of
-    their own.
+    their own. ``ready_ns`` is for how long during all these steps the thread that waited most was
+    ready to run, and had no processor: other load on the machine. Null where that is not known.
     """
 
     steps_ns: tuple[Nanoseconds, ...]
@@ -100,6 +101,12 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     synchronized: bool = True
     first: Count | None = None
     steps_before: Count | None = None
+    ready_ns: Nanoseconds | None = None
+
+    @property
+    def ready_share(self) -> float:
+        """``ready_ns`` over the time of the steps, at most 1; 0 where it is not known."""
+        return min((self.ready_ns or 0) / (sum(self.steps_ns) or 1), 1.0)
 
     @property
     def step_ns(self) -> float | None:

@@ -59,6 +59,9 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """Whether all times are to stay as the profiler recorded them."""
     unprofiled_step_ns: float | None = None
     """The step time without the profiler, where the recorded run measured it."""
+    ready_share: float = 0.0
+    """The part of the recorded steps in which a thread was ready and waited for a processor, where
+    the recorded run measured it."""
     step_interval_ns: tuple[int, int] | None = None
     """Of a Trace on the clock of its program: the ends of the interval of its median step."""
     step_cost_ns: tuple[int, int] | None = None

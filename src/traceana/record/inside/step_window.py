@@ -58,17 +58,45 @@ class Clock:
         return [after - before for before, after in zip(moments, moments[1:])]  # noqa: B905, RUF007
 
 
+def ready_times() -> dict[str, int]:
+    """Return for how long each thread was ready to run and did not, in ns since its start.
+
+    The second number of ``/proc/PID/task/TID/schedstat`` of Linux; empty elsewhere.
+    """
+    times = {}
+    try:
+        for thread in Path("/proc/self/task").iterdir():
+            times[thread.name] = int((thread / "schedstat").read_text("ascii").split()[1])
+    except (OSError, IndexError, ValueError):  # a thread may have ended meanwhile
+        pass
+    return times
+
+
 class Block:
     """Steps in a row that are timed, from the end of step ``begin`` to the end of step ``end``.
 
     ``moments`` are when it began and when each of its steps ended; ``synchronized``: the device had
-    finished the step then.
+    finished the step then. ``ready`` is for how long a thread was ready to run and did not, of the
+    thread with most (ns); None where that is not known.
     """
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, end
         self.moments: list[Any] = []
         self.synchronized = True
+        self.ready: int | None = None
+        self._ready_before: dict[str, int] = {}
+
+    def start_waiting(self) -> None:
+        """Begin to count how long threads wait for a processor."""
+        self._ready_before = ready_times()
+
+    def stop_waiting(self) -> None:
+        """Note how long the thread that waited most has waited."""
+        after = ready_times()
+        if self._ready_before and after:
+            before = self._ready_before
+            self.ready = max(time - before.get(thread, 0) for thread, time in after.items())
 
 
 class Window:
@@ -180,6 +208,7 @@ class Window:
             self._open, self._block = False, None
             block.moments.append(self._clock.now())
             if block is self._recorded:
+                block.stop_waiting()
                 self._write()
         if self._taken == self._recorded.begin - 1:
             self._recorder.prepare(self._taken + 1)
@@ -193,6 +222,7 @@ class Window:
         if block is self._recorded:
             self._report.add(steps_begun=self._taken)
             self._recorder.begin(self._taken + 1)
+            block.start_waiting()
         block.moments.append(self._clock.now())
         self._block = block
 
@@ -227,6 +257,7 @@ class Window:
             self._finish()
             return
         self._clock.wait()
+        block.stop_waiting()
         if not only:
             self._recorder.abandon_step()
         self._write()
@@ -268,6 +299,7 @@ class Window:
             "steps_ns": self._clock.between(block.moments),
             "synchronized": block.synchronized,
             "first": block.begin + 1,
+            "ready_ns": block.ready,
         }
 
     def _claim(self) -> bool:
