@@ -110,13 +110,13 @@ class RecordOptions:
             "without a profiler) before it is killed. Default: 60.",
         ),
     ] = None
-    baseline: Annotated[
+    no_baseline: Annotated[
         bool,
         typer.Option(
-            " /--no-baseline",
+            "--no-baseline",
             help="Time no steps without the profiler: the recorded ones follow the warm-up.",
         ),
-    ] = True
+    ] = False
     baseline_run: Annotated[
         bool,
         typer.Option(
@@ -191,7 +191,7 @@ def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions
         )
     if not trains and not command:
         raise typer.BadParameter("give a --framework, or a command after --")
-    if options.baseline_run and not options.baseline:
+    if options.baseline_run and options.no_baseline:
         raise typer.BadParameter("times steps: remove --no-baseline", param_hint="--baseline-run")
     if trains and options.stop:
         raise typer.BadParameter("is for scripts: a workload exits by itself", param_hint="--stop")
@@ -212,7 +212,7 @@ def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions
         warm_up=options.warm_up,
         steps=options.steps,
         stop=options.stop or bool(options.sweep),
-        timed=options.baseline and not options.baseline_run,
+        timed=not options.no_baseline and not options.baseline_run,
     )
 
 
@@ -221,7 +221,7 @@ def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
     from traceana.record.recording import Request
 
     # A network of the repository is made to be run twice.
-    run_twice = options.baseline_run or (options.baseline and not subject.command)
+    run_twice = options.baseline_run or not (options.no_baseline or subject.command)
     return Request(
         baseline=run_twice,
         options=subject.argv,
