@@ -16,7 +16,6 @@ from traceana.cli import streams
 from traceana.cli.options import Reading
 from traceana.cli.streams import message, note
 from traceana.errors import ExitCode, ManifestWarning
-from traceana.vocabulary.number_lists import number_list
 
 if TYPE_CHECKING:
     from traceana.readers.source import Progress
@@ -129,6 +128,8 @@ def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activit
 
 def numbers(text: str, option: str) -> list[int]:
     """Return the numbers in ``text``; raises ``typer.BadParameter`` if it is no list of numbers."""
+    from traceana.vocabulary.number_lists import number_list
+
     try:
         return number_list(text)
     except ValueError as error:

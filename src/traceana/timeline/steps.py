@@ -24,10 +24,10 @@ from traceana.timeline.busy import busy_time
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
-from traceana.vocabulary.number_lists import Numbers, number_list
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+    from traceana.vocabulary.number_lists import Numbers
 
 
 RUN_AHEAD: Final = "times of single steps not exact: the script did not wait for each step"
@@ -373,14 +373,22 @@ def select(
     """
     try:
         if ranks is not None:
-            trace = _with_ranks(trace, sorted(set(number_list(ranks))))
+            trace = _with_ranks(trace, _sorted(ranks))
         if steps is not None:
-            trace = _with_steps(trace, sorted(set(number_list(steps))))
+            trace = _with_steps(trace, _sorted(steps))
         if devices is not None:
-            trace = _with_devices(trace, sorted(set(number_list(devices))))
+            trace = _with_devices(trace, _sorted(devices))
     except ValueError as error:
         raise UsageError(str(error)) from error
     return trace
+
+
+def _sorted(wanted: Numbers) -> list[int]:
+    if isinstance(wanted, int | str):
+        from traceana.vocabulary.number_lists import number_list
+
+        wanted = number_list(wanted)
+    return sorted(set(wanted))
 
 
 def measured(trace: Trace) -> Trace:
