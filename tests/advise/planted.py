@@ -557,7 +557,7 @@ CHAIN: Final = Cause(
     "unfused_elementwise", at("forward", chained), mended=at("forward", fused_chain)
 )
 CASTS: Final = Cause("casts", at("begin", autocasts))
-# The same gaps are those of a host that launches too slowly.
+# A host that launches too slowly leaves the same gaps.
 LOOP: Final = Cause(
     "unfused_optimizer",
     at("end", loops_over_parameters),

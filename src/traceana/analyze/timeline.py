@@ -72,7 +72,7 @@ _IN_BRIEF: Final = {"critical": 1, "idle": 1, "stream": 3, "operators": 2, "call
 
 
 def in_brief(window: Window, most: int = 2_000) -> Window:
-    """Return the main tracks of ``window``: those of one rank with most time, a few of each kind.
+    """Return the main tracks of one rank in ``window``: a few of each kind, with most time.
 
     They have the outermost events, of which short ones are merged where there are more than
     ``most``.

@@ -45,7 +45,7 @@ def zeroing(trace: Trace) -> Result:
     """Return one row per kind of work and kernel: memsets, fills and additions of gradients.
 
     A gradient that an optimizer has set to zero, and not to None, is added to its zeros by
-    ``AccumulateGrad``. Without zeros additions are those of several backward passes, and not among
+    ``AccumulateGrad``. Additions without zeros add up several backward passes, and are not among
     the rows. The replay of a CUDA graph has no operators: there any addition may be of a gradient.
     The columns are :data:`COLUMNS`. Most time first.
     """

@@ -127,7 +127,7 @@ def exit_code(trace: Trace, reading: Reading, needs: Collection[str] = ("activit
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Return the numbers in ``text``; raises ``typer.BadParameter`` if it is no list of numbers."""
+    """Return the numbers in ``text``; raises ``typer.BadParameter`` if it is not a list."""
     from traceana.vocabulary.number_lists import number_list
 
     try:

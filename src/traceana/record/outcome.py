@@ -28,7 +28,7 @@ class Launch(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """The files and reports of a launch in its scratch folder.
 
-    ``times`` are those of the recorded steps, ``without_profiler`` those of the steps before and
+    ``times`` are the recorded steps' times, ``without_profiler`` the times of the steps before and
     after them in the same process. ``closed``: all steps of the window are there. ``refused`` is
     the reason why a workload rejected its options, ``why_nothing`` the reason for a missing trace.
     """
@@ -91,8 +91,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of one process.
 
     ``steps_begun`` is a lower bound of its steps, reported before it ends; ``steps_taken`` is their
-    number, reported after its end or its window. ``times`` are those of the recorded steps, or of
-    all without a profiler, ``without_profiler`` those of the steps before and after them.
+    number, reported after its end or its window. ``times`` are the recorded steps' times, or all
+    times without a profiler, ``without_profiler`` those before and after the recorded steps.
     ``closed``: its window is over. ``stopped``: it exited after its window as requested.
     """
 

@@ -160,7 +160,6 @@ class Recording:
         self._subject, self._partial, self._request = subject, partial, request
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._recorded = subject.profiler is not Profiler.NONE
-        self._scratch: list[Path] = []
         self._overdue: str | None = None
         self._plain = Outcome()
         self._names: tuple[str, ...] | None = None
@@ -185,9 +184,7 @@ class Recording:
 
     def scratch(self, *, recorded: bool) -> Path:
         """Return a folder for the files of a launch, deleted when the run is written."""
-        folder = self._partial.scratch(".profiled" if recorded else ".plain")
-        self._scratch.append(folder)
-        return folder
+        return self._partial.scratch(".profiled" if recorded else ".plain")
 
     def _launched(self, *, recorded: bool) -> tuple[Outcome, Exit]:
         scratch = self.scratch(recorded=recorded)

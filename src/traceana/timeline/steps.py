@@ -369,7 +369,7 @@ def select(
     ``None`` selects all. The other tables except ``steps`` stay complete. The selection is in
     ``meta.properties``, and the complete trace in ``whole``. Raises
     :class:`~traceana.errors.NoSuchSelectionError` on a step, a device or a rank that the trace
-    does not have, and :class:`~traceana.errors.UsageError` on a text that is no list of numbers.
+    does not have, and :class:`~traceana.errors.UsageError` on a text that is not a list of numbers.
     """
     try:
         if ranks is not None:

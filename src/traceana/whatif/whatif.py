@@ -218,9 +218,6 @@ def replay(trace: Trace) -> Replay:
     return Replay(events, measured, replayed, largest_error)
 
 
-"""Half-width of the interval of a normal value, in standard deviations."""
-
-
 class Part(msgspec.Struct, frozen=True):
     """The numbers of the steps to replay, in order, None for the whole trace, and how many
     activities that are."""

@@ -133,7 +133,7 @@ class Window:
         self._plan()
 
     def _plan(self) -> None:
-        """Lay out the blocks of steps; none is taken yet."""
+        """Lay out the blocks of steps before the first step."""
         settings = self._settings
         self._open, self._taken = False, 0
         warm_up, before = settings.warm_up, settings.before
