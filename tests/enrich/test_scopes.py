@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -15,6 +16,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.enrich import attribute
 from traceana.enrich.layers.from_scopes import ScopeLayers
+from traceana.enrich.layers.resolve import _with_types
 from traceana.trace.schema import conform
 
 
@@ -322,3 +324,24 @@ def test_kernels_of_tensorflow_whose_operators_are_not_recorded(
     parts = [result.totals[f"{name}_ns"] for name in PASSES]
     assert parts == [680, 900, 40, 50]
     assert sum(parts) == result.totals["time_ns"] == trace.tables.activities["duration"].sum()
+
+
+def test_one_interrupted_call_does_not_name_the_layer() -> None:
+    """A thread lost its processor in the second of three casts."""
+    calls = [("Cast", 3), ("Cast", 447), ("Cast", 4), *[("SoftmaxCrossEntropy", 13)] * 3]
+    ops = conform(
+        "ops",
+        pl.DataFrame(
+            {
+                "name": [name for name, _ in calls],
+                "scope": ["loss/Loss"] * len(calls),
+                "duration": [duration for _, duration in calls],
+                "direction": ["forward"] * len(calls),
+            }
+        ),
+    )
+    scopes = ScopeLayers.of(ops, conform("activities", pl.DataFrame()))
+    of_op = np.zeros(len(calls), dtype=np.int64)
+    assert _with_types([("loss", None, "layer")], ops, of_op, scopes) == [
+        ("loss", "SoftmaxCrossEntropy", "layer")
+    ]
