@@ -216,6 +216,11 @@ ENOUGH_RUNS: Final = _setting(
     "With fewer runs of a program their measured variance may be small by chance: the interval is "
     "at least as wide as the usual spread between runs makes it.",
 )
+PLANNED_POWER: Final = _setting(
+    "planned_power",
+    0.8,
+    "Probability with which a planned comparison finds its change: the convention of trials.",
+)
 NOISE_FLOOR: Final = _setting(
     "noise_floor",
     0.1,
@@ -317,8 +322,9 @@ STRAGGLER_SHARE: Final = _setting(
 )
 STRAGGLER_CHANCE: Final = _setting(
     "straggler_chance",
-    1e-4,
-    "Probability, over all ranks, that a rank has the longest own time as often by chance.",
+    0.01,
+    "Probability, over all ranks, that a rank has the longest own time as often by chance: 8 steps "
+    "in a row of two ranks, where `record` has 10.",
 )
 STRAGGLER_CAUSE: Final = _setting(
     "straggler_cause",
@@ -455,6 +461,17 @@ RUN_TO_RUN_CPU: Final = _setting(
     0.05,
     "The same of programs on a CPU, whose speed others change: 4 to 7 % were measured on a virtual "
     "machine with 2 cores.",
+)
+USUAL_BLOCKS: Final = _setting(
+    "usual_blocks",
+    4,
+    "The usual variance between runs counts as that of so many recordings; the variance between "
+    "the timed steps before and after the profiled ones counts as that of one.",
+)
+BUSY_MACHINE: Final = _setting(
+    "busy_machine",
+    0.01,
+    "Part of the steps in which a thread waits for a processor, from which on a note names it.",
 )
 FEWEST_LAUNCHES: Final = _setting(
     "fewest_launches",

@@ -373,11 +373,11 @@ def test_the_first_screen(
         # Three steps are too few for a verdict, and the rank that is early is not the slow one.
         (
             {1: -4_000_000, 3: 2_000_000},
-            "not determined: 3 steps, and 4 ranks need 8 · rank 3 arrives last in 3 of 3 "
+            "not determined: 3 steps, and 4 ranks need 5 · rank 3 arrives last in 3 of 3 "
             "collectives, the others wait 3.33 ms per step",
         ),
         # A wait of 0.1 % of the step is not worth a line.
-        ({3: 10_000}, "not determined: 3 steps, and 4 ranks need 8"),
+        ({3: 10_000}, "not determined: 3 steps, and 4 ranks need 5"),
     ],
 )
 def test_who_arrives_last_is_told_without_a_straggler(
