@@ -245,6 +245,8 @@ def _with_timing(trace: Trace, folder: Path) -> Trace:
         steps_run_ahead=profiled is not None and not profiled.synchronized,
         unprofiled_step_ns=None if unprofiled is None else unprofiled.step_ns,
         ready_share=0.0 if profiled is None else profiled.ready_share,
+        spread_of_blocks=None if unprofiled is None else unprofiled.spread_of_blocks,
+        gpu_clock_mhz=profiled.gpus[0].clock_mhz if profiled and profiled.gpus else None,
     )
 
 

@@ -470,7 +470,7 @@ USUAL_BLOCKS: Final = _setting(
 )
 BUSY_MACHINE: Final = _setting(
     "busy_machine",
-    0.01,
+    0.05,
     "Part of the steps in which a thread waits for a processor, from which on a note names it.",
 )
 FEWEST_LAUNCHES: Final = _setting(

@@ -12,6 +12,13 @@ import pytest
 from tests.support.frameworks import imported_sooner
 from traceana.errors import TraceanaError
 from traceana.record.nsys import check_nsys
+from traceana.runs.run_files import Run
+
+
+def notes(run: Run) -> tuple[str, ...]:
+    """Return the notes of a run, less the one on the load of the machine that runs the tests."""
+    return tuple(note for note in run.notes if not note.startswith("busy machine"))
+
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import traceana
-from tests.record.conftest import Record
+from tests.record.conftest import Record, notes
 from tests.support.frameworks import needs
 from traceana.runs import Status, is_run, read_run
 
@@ -83,7 +83,7 @@ def test_the_program_runs_as_without_record(
     if steps == 9:
         # Five steps of warm-up, two that are timed, one for the profiler's warm-up, and one.
         assert run.run.status is Status.FAILED
-        assert run.run.notes == (
+        assert notes(run.run) == (
             "1 of 10 steps recorded: the script ended (--no-baseline: 3 more)",
         )
         assert traceana.open(run.folder).tables.steps["number"].to_list() == [9]
@@ -158,7 +158,7 @@ def test_a_closed_window_is_kept_whatever_ends_the_recording(
     assert run.status is Status.COMPLETE
     if number != signal.SIGKILL:
         assert not (tmp_path / "run.partial").exists()
-        assert run.notes == (
+        assert notes(run) == (
             f"after the recorded steps the program ended: interrupted by {number.name}"
             f"{' (Ctrl-C)' if number == signal.SIGINT else ''}",
         )
@@ -238,7 +238,7 @@ def test_the_steps_of_an_inference_are_its_calls(
     done = record("-o", tmp_path / "run", *command, env=environment)
     assert (done.returncode, done.stdout) == (0, "True\n")
     run = read_run(tmp_path / "run")
-    (note,) = run.run.notes
+    (note,) = notes(run.run)
     assert "the steps are the calls of" in note
     timing = run.timing()
     assert timing is not None
@@ -264,13 +264,26 @@ for number in range(30):
     net(torch.randn(8, 16)).sum().backward()
     optimizer.step()
 """,
+    # Twelve calls: the window of the calls has begun to record when the optimizer is made.
+    "torch later": """
+import torch
+torch.set_num_threads(1)
+net = torch.nn.Linear(16, 4)
+with torch.no_grad():
+    for number in range(12):
+        net(torch.randn(32, 16))
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+for number in range(30):
+    net(torch.randn(8, 16)).sum().backward()
+    optimizer.step()
+""",
     "jax": """
 import jax
 import jax.numpy as jnp
 loss = lambda w, x: ((x @ w) ** 2).mean()
 evaluate, step = jax.jit(loss), jax.jit(lambda w, x: w - 0.1 * jax.grad(loss)(w, x))
 w, x = jnp.ones((64, 8)), jnp.ones((4, 64))
-for number in range(5):
+for number in range(12):
     evaluate(w, x).block_until_ready()
 for number in range(30):
     w = step(w, x).block_until_ready()
@@ -278,15 +291,15 @@ for number in range(30):
 }
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("program", EVALUATED_FIRST)
 def test_an_evaluation_before_the_training_is_no_step(
-    framework: str, record: Record, script: Write, tmp_path: Path
+    program: str, record: Record, script: Write, tmp_path: Path
 ) -> None:
-    needs(framework)
-    content = EVALUATED_FIRST[framework]
+    needs(program.partition(" ")[0])
+    content = EVALUATED_FIRST[program]
     record("-o", tmp_path / "run", "--", sys.executable, script(content))
     run = read_run(tmp_path / "run")
-    assert run.run.notes == ()
+    assert notes(run.run) == ()
     timing = run.timing()
     assert timing is not None
     assert timing.without_profiler is not None

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.record.conftest import Record
+from tests.record.conftest import Record, notes
 from tests.record.scripts import COMPILED, JAX, KERAS, OWN_PROFILER, TORCH, TWO_MODELS, WAITING
 from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
@@ -64,7 +64,7 @@ def test_the_window_is_written_though_the_script_dies_later(in_torch: Made) -> N
     assert in_torch.done.returncode == 1
     assert in_torch.run.run.status is Status.COMPLETE
     assert in_torch.run.run.exit_status == 1
-    assert in_torch.run.run.notes == (
+    assert notes(in_torch.run.run) == (
         "after the recorded steps the program ended: ValueError: the script dies",
     )
     trace = traceana.open(in_torch.run.folder)

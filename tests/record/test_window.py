@@ -11,7 +11,7 @@ import pytest
 
 from traceana.record.inside.compiled_steps import CompiledSteps
 from traceana.record.inside.process_report import Report, Settings
-from traceana.record.inside.step_window import Clock, Recorder, Window, ready_times
+from traceana.record.inside.step_window import Clock, Recorder, Window
 from traceana.record.outcome import ProcessReport, read_reports
 
 
@@ -67,7 +67,7 @@ def window(
 ) -> tuple[Window, Report]:
     settings = Settings(str(folder), **{"warm_up": 3, "steps": 2, **options})
     report = Report(settings)
-    return Window(settings, report, recorder, Ticks(), until_next=until_next), report
+    return Window("torch", settings, report, recorder, Ticks(), until_next=until_next), report
 
 
 def reported(folder: Path) -> ProcessReport:
@@ -105,7 +105,7 @@ def test_a_step_until_the_next_holds_what_the_script_waits_for(tmp_path: Path) -
 def test_a_step_until_the_next_has_none_if_the_script_ends(tmp_path: Path) -> None:
     for taken, calls, times in (
         (3, ["stop"], None),
-        (4, ["stop", "write"], 1),
+        (4, ["abandon step", "stop", "write"], 0),
         (5, ["step 5", "abandon step", "stop", "write"], 1),
         (6, ["step 5", "step 6", "abandon step", "stop", "write"], 2),
     ):
@@ -129,7 +129,7 @@ def test_times_are_exact_if_each_step_had_ended(tmp_path: Path) -> None:
         folder.mkdir()
         settings = Settings(str(folder), warm_up=3, steps=3)
         clock = Ticks()
-        steps = Window(settings, Report(settings), Log(), clock, until_next=True)
+        steps = Window("torch", settings, Report(settings), Log(), clock, until_next=True)
         for number in range(8):
             clock.ended = number != late
             steps.step_begins()
@@ -206,24 +206,6 @@ def test_a_script_that_ends_has_the_steps_that_there_are(
     assert (0 if made.without_profiler is None else len(made.without_profiler.steps_ns)) == timed
 
 
-def test_the_wait_for_a_processor_is_that_of_the_thread_that_waited_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = iter([{"1": 100, "2": 50}, {"1": 130, "2": 150, "3": 70}])
-    monkeypatch.setattr("traceana.record.inside.step_window.ready_times", lambda: next(seen))
-    steps, _ = window(tmp_path, Log())
-    for _ in range(8):
-        steps.step_ended()
-    made = reported(tmp_path)
-    assert made.times is not None
-    assert made.times.ready_ns == 100
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="not this Linux")
-def test_waits_for_a_processor_are_read() -> None:
-    assert str(os.getpid()) in ready_times()
-
-
 def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
     recorder = Log()
     steps, report = window(tmp_path, recorder)
@@ -290,16 +272,18 @@ def test_the_time_to_exit_is_not_limited_while_the_script_goes_on(tmp_path: Path
     assert list(tmp_path.glob("exiting-*"))
 
 
-def test_one_process_of_several_is_recorded(tmp_path: Path) -> None:
-    first, _ = window(tmp_path, Log())
-    first.step_ended()
+@pytest.mark.parametrize(
+    ("own", "whose"), [(True, "steps of torch"), (False, "those of another process")]
+)
+def test_one_window_of_several_is_recorded(tmp_path: Path, own: bool, whose: str) -> None:
+    (tmp_path / "window").write_text(str(os.getpid() if own else 1))
     recorder = Log()
     second, _ = window(tmp_path, recorder)
     for _ in range(8):
         second.step_ended()
     assert recorder.calls == []
     (file,) = tmp_path.glob("process-*.json")
-    assert "another process trained" in json.loads(file.read_text())["notes"][0]
+    assert json.loads(file.read_text())["notes"] == [f"further steps were not recorded: {whose}"]
 
 
 def test_the_outermost_function_with_a_gradient_is_the_step() -> None:

@@ -159,14 +159,16 @@ def layers(
 
     ``by`` "type" folds all layers of a type into one row, ``depth`` those whose paths begin with
     the same parts. With ``direction`` there is a row per pass (``direction``: forward, dgrad,
-    wgrad, backward, optimizer or null) instead of a column per pass. ``model`` has the shapes of
-    layers without shapes in the trace; ``peaks`` are used where the device is not recorded.
+    wgrad, backward, optimizer or null) instead of a column per pass. ``model`` has the types of
+    layers, and the shapes of layers without shapes in the trace; ``peaks`` are used where the
+    device is not recorded.
 
     The columns are those of :func:`columns_by`; without ``costs`` there are no shapes and rates. In
     order of position, roles last.
     """
     trace = with_names_of(trace, model)
-    shapes, on_shapes = _shapes_of(trace, model) if costs else (None, ())
+    described = costs or model is not None
+    shapes, on_shapes = _shapes_of(trace, model) if described else (None, ())
     names = layer_keys(_described(trace.tables.layers, shapes), by, depth)
     charged = charges(trace, model) if costs else None
     work = with_layer_keys(

@@ -13,7 +13,9 @@ from traceana.settings import (
     RUN_TO_RUN_HOST,
     RUN_TO_RUN_KERNELS,
     RUN_TO_RUN_PAGEABLE,
+    USUAL_BLOCKS,
 )
+from traceana.trace import TraceMeta
 
 
 def relative_spread(parts: Iterable[tuple[float, float]]) -> float:
@@ -27,15 +29,30 @@ def relative_spread(parts: Iterable[tuple[float, float]]) -> float:
     return math.hypot(*(time / total * spread for time, spread in listed))
 
 
-def spread_of_work(*, on_cpu: bool, ready_share: float) -> pl.Expr:
+def spread_of_host(usual: float, meta: TraceMeta) -> float:
+    """Return the relative standard deviation between runs of a host's time: ``usual``, corrected by
+    what the recorded run measured.
+
+    The variance between its blocks of timed steps is one more observation beside
+    :data:`~traceana.settings.USUAL_BLOCKS` usual ones (the posterior of a variance with a scaled
+    inverse chi-squared prior: Gelman et al., "Bayesian Data Analysis", 2.6). Its ``ready_share`` is
+    added in quadrature: on a machine without other load no thread would have waited for a
+    processor.
+    """
+    variance = usual**2
+    if meta.spread_of_blocks is not None:
+        variance = (USUAL_BLOCKS * variance + meta.spread_of_blocks**2) / (USUAL_BLOCKS + 1)
+    return math.hypot(math.sqrt(variance), meta.ready_share)
+
+
+def spread_of_work(meta: TraceMeta, *, on_cpu: bool) -> pl.Expr:
     """Return the relative standard deviation between runs of the time of a row of device work.
 
     The row has ``kind``, ``host_memory`` and ``category``. Collectives wait for other hosts. Work
-    of a CPU varies by the ``ready_share`` of its run in addition: on a machine without other load
-    no thread would have waited for a processor.
+    of a CPU varies as the host's (:func:`spread_of_host`).
     """
     if on_cpu:
-        return pl.lit(math.hypot(RUN_TO_RUN_CPU, ready_share))
+        return pl.lit(spread_of_host(RUN_TO_RUN_CPU, meta))
     copy = pl.col("kind") == "memcpy"
     return (
         pl.when(copy & (pl.col("host_memory") == "pageable"))

@@ -127,6 +127,14 @@ class Comparing:
         ),
     ] = None
     on_inconclusive: OnInconclusive = "pass"
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Only: how many runs of each, and steps in each, show a change of this part of "
+            "the step time.",
+        ),
+    ] = None
     save_baseline: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Save A as a baseline; give the name as A later."),
@@ -146,6 +154,7 @@ def diff(
     from traceana.comparison.run_inputs import lacks_capture, repetitions, save_baseline
     from traceana.comparison.verdicts import Criteria
     from traceana.report.pages.diff import diff as page
+    from traceana.report.pages.diff import runs_needed
 
     if b is None and comparing.save_baseline is None:
         raise typer.BadParameter("give a candidate, or --save-baseline", param_hint="B")
@@ -156,6 +165,11 @@ def diff(
     gate = None
     if comparing.fail_if_slower is not None:
         gate = fraction(comparing.fail_if_slower, "--fail-if-slower")
+    change = None if comparing.plan is None else fraction(comparing.plan, "--plan")
+    if change is not None and (b is None or by is not None or gate is not None):
+        raise typer.BadParameter(
+            "needs a candidate, and is not for --by and --fail-if-slower", param_hint="--plan"
+        )
     sides = [repetitions(path) for path in (a, b) if path is not None]
     paths = [path for side in sides for path in side]
     output = Output(tabling, writing, reads=paths)
@@ -195,6 +209,8 @@ def diff(
         minimum_effect=least,
         statistic=comparing.statistic,
     )
+    if change is not None:
+        result = runs_needed(result.summary, change)
     output.write(result)
     if failed is not ExitCode.OK:
         return failed

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from traceana.analyze import summaries
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import with_names_of
-from traceana.analyze.run_to_run import relative_spread, spread_of_work
+from traceana.analyze.run_to_run import relative_spread, spread_of_host, spread_of_work
 from traceana.columns.intervals import computing
 from traceana.columns.nesting import NONE, Tree, from_rows
 from traceana.comparison.columns import WORK
@@ -45,7 +45,7 @@ from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
 from traceana.timeline.work import work
-from traceana.trace import per_small_trace, per_trace
+from traceana.trace import TraceMeta, per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.trace.work import OUTSIDE, SOURCE, labels_of, layer_labels, passes
@@ -152,11 +152,10 @@ class RunSteps(msgspec.Struct, frozen=True):
         """The number of steps."""
         return self.frame.height
 
-    def spread(self, *, on_cpu: bool, ready_share: float) -> float:
-        """Return the relative standard deviation of the step time between runs.
-
-        The host's time varies by the ``ready_share`` of the run in addition.
-        """
+    def spread(self, meta: TraceMeta, *, on_cpu: bool) -> float:
+        """Return the relative standard deviation of the step time between runs."""
+        if on_cpu:
+            return spread_of_host(RUN_TO_RUN_CPU, meta)
         sums = self.frame.select(pl.col("wall_ns", "kernel_ns", "copy_ns").sum()).row(0)
         wall, kernels, copied = sums
         work = self.cells.filter(pl.col("kind") == "memcpy")
@@ -165,9 +164,9 @@ class RunSteps(msgspec.Struct, frozen=True):
         parts = (
             (kernels, RUN_TO_RUN_KERNELS),
             (copied, error / time if time else 0.0),
-            (max(wall - kernels - copied, 0), math.hypot(RUN_TO_RUN_HOST, ready_share)),
+            (max(wall - kernels - copied, 0), spread_of_host(RUN_TO_RUN_HOST, meta)),
         )
-        return math.hypot(RUN_TO_RUN_CPU, ready_share) if on_cpu else relative_spread(parts)
+        return relative_spread(parts)
 
 
 _OF_COST: Final = (UNPROFILED_MOST - UNPROFILED_LEAST) / 2 / PREDICTION_DEVIATE
@@ -431,7 +430,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             .with_columns(pl.col("direction").cast(pl.String))
         )
     rows = summed.hstack(labels_of(summed, trace.tables))
-    spread = spread_of_work(on_cpu=trace.on_cpu, ready_share=trace.meta.ready_share)
+    spread = spread_of_work(trace.meta, on_cpu=trace.on_cpu)
     layers_of = layer_labels(trace.tables).select(pl.all().gather(rows["layer"]))
     return rows.with_columns(
         trace.tables.names["name"].gather(rows["name_id"]),

@@ -49,6 +49,7 @@ from traceana.comparison.verdicts import (
     with_deltas,
 )
 from traceana.settings import (
+    BUSY_MACHINE,
     LEAST_CONFIDENCE,
     RUN_TO_RUN_COPIES,
     RUN_TO_RUN_CPU,
@@ -76,8 +77,6 @@ from traceana.vocabulary.option_words import DiffBy
 
 VIEWS: Final[tuple[DiffBy, ...]] = ("layer", *KEYS)
 
-_BUSY: Final = 0.01
-"""The part of the steps in which a thread waits for a processor, from which on a note names it."""
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
 
@@ -221,7 +220,10 @@ class Diff(msgspec.Struct, frozen=True):
     ``runs`` is the number of runs of each program; step and kernels are their means and
     all else is of the first; ``pairs`` the layers of both runs, paired;
     ``views`` the tables of :meth:`by`; ``changes`` the rows of
-    :func:`traceana.comparison.changes.change_table`; ``idle`` the idle time by cause; ``alike`` is
+    :func:`traceana.comparison.changes.change_table`; ``idle`` the idle time by cause; ``walls`` has
+    the step times of all runs of both programs (ns), ``spreads`` the usual relative standard
+    deviation of each from run to run, ``of_cost`` that of the difference by the profiler's cost
+    (ns): all that the verdict on the step is made of; ``alike`` is
     True where both runs are one recording, ``same_work`` is False where they mark no steps and hold
     different work: their times are then not compared.
     """
@@ -237,6 +239,9 @@ class Diff(msgspec.Struct, frozen=True):
     views: Mapping[DiffBy, pl.DataFrame]
     changes: pl.DataFrame
     idle: pl.DataFrame
+    walls: tuple[list[pl.Series], list[pl.Series]]
+    spreads: tuple[float, float]
+    of_cost: float
     alike: bool
     same_work: bool
     notes: tuple[str, ...]
@@ -325,22 +330,16 @@ def compared(
     )
     on_cpu = [run.trace.on_cpu for run in (run_a, run_b)]
     spreads = (
-        steps_a.spread(on_cpu=on_cpu[0], ready_share=run_a.trace.meta.ready_share),
-        steps_b.spread(on_cpu=on_cpu[1], ready_share=run_b.trace.meta.ready_share),
+        steps_a.spread(run_a.trace.meta, on_cpu=on_cpu[0]),
+        steps_b.spread(run_b.trace.meta, on_cpu=on_cpu[1]),
     )
-    step = step_verdict(
-        walls_a,
-        walls_b,
-        criteria,
-        spreads=spreads,
-        of_cost=cost_spread(run_a.trace, run_b.trace),
-        alike=alike,
-    )
+    of_cost = cost_spread(run_a.trace, run_b.trace)
+    step = step_verdict(walls_a, walls_b, criteria, spreads=spreads, of_cost=of_cost, alike=alike)
     kernel_time = None
     if marked and not any(on_cpu):
-        spreads = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
+        of_kernels = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
         kernels_a, kernels_b = ([steps.frame["kernel_ns"] for steps in side] for side in every)
-        kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=spreads, alike=alike)
+        kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=of_kernels, alike=alike)
     same = marked or same_work((run_a, run_b))
     changes = found_changes(baseline, candidate, rows, criteria)
     of_changes, *of_views = verdict_tables(
@@ -363,6 +362,9 @@ def compared(
         },
         change_table(changes, of_changes, (baseline, candidate), step, criteria, same=same),
         idle_table(changes, of_changes, same=same),
+        (walls_a, walls_b),
+        spreads,
+        of_cost,
         alike,
         same,
         (
@@ -592,11 +594,24 @@ def _caveats(
         between = ", ".join(f"{kind} {100 * value:g} %" for kind, value in kinds.items())
         yield f"confidence intervals: variance within runs, and between runs as usual ({between})"
         of_a, of_b = (run.run.trace.meta.ready_share for run in (a, b))
-        if max(of_a, of_b) >= _BUSY:
+        if max(of_a, of_b) >= BUSY_MACHINE:
             yield (
-                f"busy machine: a thread was ready and had no processor for {100 * of_a:.0f} % of "
-                f"the baseline's steps, {100 * of_b:.0f} % of the candidate's; the confidence "
-                "intervals are wider by that"
+                "busy machine: other processes kept a thread waiting for a processor for "
+                f"{100 * of_a:.0f} % of the baseline's steps, {100 * of_b:.0f} % of the "
+                "candidate's; the confidence intervals are wider by that"
+            )
+        blocks = [run.run.trace.meta.spread_of_blocks for run in (a, b)]
+        measured = [f"{100 * block:.1f} %" for block in blocks if block is not None]
+        if len(measured) == 2:
+            yield (
+                "variance between runs: also by the timed steps before and after the profiled ones "
+                f"({measured[0]} in the baseline, {measured[1]} in the candidate)"
+            )
+        clocks = [run.run.trace.meta.gpu_clock_mhz for run in (a, b)]
+        if None not in clocks and clocks[0] != clocks[1]:
+            yield (
+                f"GPU clock after the steps: {clocks[0]:,} MHz in the baseline, {clocks[1]:,} MHz "
+                "in the candidate"
             )
     if criteria.statistic == "median" and any(only_sums(run.run.trace) for run in (a, b)):
         yield "median step times not exact: --statistic mean compares the means"

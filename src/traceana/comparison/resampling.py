@@ -109,6 +109,11 @@ def _bootstrapped(
     return (Interval(-delta, -high, -low) if turned else Interval(delta, low, high)), p
 
 
+def variance_of_statistic(values: Floats, of: Statistic) -> float:
+    """Return the variance of the median or mean of a sample, by resampling it."""
+    return float(_resampled(np.sort(values), of, np.random.default_rng(SEED)).var())
+
+
 def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[float, float]:
     """Return the bounds of the interval of b's median or mean over a's, less 1.
 

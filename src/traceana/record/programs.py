@@ -196,7 +196,7 @@ _PROFILER_BY_MODULE: Final = {
 }
 _STEP: Final = {
     "torch": "a call of an optimizer's step(), or without any optimizer of one module under "
-    "torch.no_grad()",
+    "torch.no_grad(); the optimizers of Keras are none of PyTorch's",
     "tensorflow": "a call of the tf.function that takes a gradient, or of one tf.function",
     "jax": "a call of the jitted function that takes a gradient, or of one jitted function",
 }
@@ -259,7 +259,7 @@ class Script(msgspec.Struct, frozen=True):
     def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
         """Return the outcome from the reports of the command's processes."""
         processes, damaged = read_reports(scratch)
-        trained = next((process for process in processes if process.steps_taken), None)
+        trained = next((process for process in processes if process.steps_begun), None)
         traces = tuple(scratch / process.trace for process in processes if process.trace)
         profiler = self.profiler or _PROFILER_BY_MODULE.get(
             trained.framework or "" if trained else ""
@@ -306,7 +306,8 @@ class Script(msgspec.Struct, frozen=True):
                 f"{len(trainer.times.steps_ns)} steps ran, but {failed or 'no trace was written'}"
             )
         if trainer.steps_taken:
-            less = ", or --no-baseline" if self._timed_inside else ""
+            fewer = self._timed_inside and trainer.steps_taken > self.warm_up
+            less = ", or --no-baseline" if fewer else ""
             return (
                 f"the script ended after {trainer.steps_taken} steps, before the window "
                 f"(--warm-up {self.warm_up}): use a smaller --warm-up{less}"

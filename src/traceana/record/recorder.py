@@ -202,7 +202,6 @@ class StepRecorder:
     def _start(self) -> Window:
         """Return the window, with the profiler and the clock of the framework."""
         framework = self._framework()
-        self._report.add(framework=framework)
         settings, report, module = self._settings, self._report, sys.modules[framework]
         if framework == "torch":
             from traceana.record.inside.torch_steps import CudaClock, torch_profiler
@@ -224,7 +223,7 @@ class StepRecorder:
 
             self._clock = JaxClock(module)
             profiler = jax_profiler(module, settings, report)
-        return Window(settings, report, profiler, self._clock)
+        return Window(framework, settings, report, profiler, self._clock)
 
     def _framework(self) -> FrameworkProfiler:
         if self._profiler != "auto":

@@ -45,7 +45,7 @@ from traceana.runs.run_files import (
     Timing,
 )
 from traceana.runs.run_folders import RecordedRun
-from traceana.settings import OVERHEAD_LEVEL
+from traceana.settings import BUSY_MACHINE, OVERHEAD_LEVEL
 from traceana.version import __version__
 from traceana.vocabulary.option_words import Statistic
 
@@ -163,6 +163,7 @@ class Recording:
         self._overdue: str | None = None
         self._plain = Outcome()
         self._names: tuple[str, ...] | None = None
+        self._commit = _commit()
 
     def launched(self) -> Run:
         """Launch the subject, write the files, and return the content of ``traceana-run.json``."""
@@ -273,6 +274,8 @@ class Recording:
             notes[self._overdue] = None
         if nothing is not None and why != str(nothing):
             notes[str(nothing)] = None
+        if names and last.times is not None and (busy := _busy_machine(last.times)):
+            notes[busy] = None
         if status is Status.COMPLETE and (ended := ended_by(end, last.processes)):
             notes[f"after the recorded steps the program ended: {ended}"] = None
         run = Run(
@@ -298,7 +301,9 @@ class Recording:
             overhead_interval=interval,
         )
         processes = (*last.processes, *plain.processes)
-        surroundings = environment(processes, run.profiler, self._request.options, gpus)
+        surroundings = msgspec.structs.replace(
+            environment(processes, run.profiler, self._request.options, gpus), commit=self._commit
+        )
         self._partial.write(TIMING_FILE, timing)
         self._partial.write(ENVIRONMENT_FILE, surroundings)
         self._partial.write(RUN_FILE, run)
@@ -359,6 +364,17 @@ class Recording:
     def _is_full(self) -> bool:
         disk = os.statvfs(self._partial.path)
         return disk.f_bavail * disk.f_frsize < _LEAST_FREE
+
+
+def _busy_machine(times: StepTimes) -> str | None:
+    """Return a note if threads waited for a processor in the profiled steps."""
+    if times.other_cores is None or times.ready_share < BUSY_MACHINE:
+        return None
+    return (
+        f"busy machine: other processes used {times.other_cores:.1f} of {os.cpu_count()} "
+        "processors and kept a thread waiting for one for up to "
+        f"{100 * times.ready_share:.0f} % of the profiled steps"
+    )
 
 
 def _died(outcome: Outcome, end: Exit) -> bool:
@@ -478,6 +494,17 @@ def environment(
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
         options=tuple(options),
     )
+
+
+def _commit() -> str | None:
+    """Return the commit of the repository around the current folder; None outside of one."""
+    try:
+        described = _output(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.strip() or None
 
 
 def _profiler_version(profiler: Profiler, report: ProcessReport | None) -> str | None:

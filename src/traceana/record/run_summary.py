@@ -34,7 +34,10 @@ def run_summary(recorded: RecordedRun) -> str:
         bytes_ = sum((recorded.folder / name).stat().st_size for name in run.traces)
         more = f" and {len(run.traces) - 1} more" if len(run.traces) > 1 else ""
         lines.append(f"  trace     {run.traces[0]}{more}, {size(bytes_)}")
-    lines.append(f"  layers    {LAYERS_FILE if recorded.layers else 'none'}")
+    described = LAYERS_FILE if recorded.layers else "not described"
+    if run.profiler is Profiler.JAX and not recorded.layers:
+        described = "from the scopes of the trace: JAX has no modules to describe"
+    lines.append(f"  layers    {described}")
     if timing is not None:
         unprofiled, profiled = timing.without_profiler, timing.with_profiler
         if unprofiled is not None and unprofiled.steps_ns:

@@ -84,6 +84,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class GpuState(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU right after a step, as NVML tells: clock of its multiprocessors, power, temperature."""
+
+    clock_mhz: Count
+    power_w: float
+    celsius: int
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The duration of each step in ns, in order, of the first process.
 
@@ -92,8 +100,13 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     run ahead, and only the sum is exact. ``first`` is the number of the first of these steps in the
     script, from 1. Of steps without the profiler in the recorded process, the first
     ``steps_before`` were before the recorded ones, the others after them; null in a process of
-    their own. ``ready_ns`` is for how long during all these steps the thread that waited most was
-    ready to run, and had no processor: other load on the machine. Null where that is not known.
+    their own.
+
+    ``cpu_ns`` is the processor time of the process in each step. ``ready_ns`` is for how long
+    during all these steps the thread that waited most was ready to run, and had no processor: other
+    load on the machine. ``other_cores`` is how many processors other processes kept busy, on
+    average, the script's own workers among them; ``gpus`` are the GPUs after the last step; both
+    are of the last steps in a row. Null, or empty, where that is not known.
     """
 
     steps_ns: tuple[Nanoseconds, ...]
@@ -101,12 +114,40 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     synchronized: bool = True
     first: Count | None = None
     steps_before: Count | None = None
+    cpu_ns: tuple[Nanoseconds, ...] = ()
     ready_ns: Nanoseconds | None = None
+    other_cores: float | None = None
+    gpus: tuple[GpuState, ...] = ()
 
     @property
     def ready_share(self) -> float:
-        """``ready_ns`` over the time of the steps, at most 1; 0 where it is not known."""
-        return min((self.ready_ns or 0) / (sum(self.steps_ns) or 1), 1.0)
+        """The part of the steps in which a thread waited for a processor that others had.
+
+        That is at most the time which other processes used: threads of the process wait for each
+        other too. 0 where it is not known.
+        """
+        time = sum(self.steps_ns)
+        if not time or self.ready_ns is None:
+            return 0.0
+        of_others = 1.0 if self.other_cores is None else min(self.other_cores, 1.0)
+        return min(self.ready_ns / time, of_others)
+
+    @property
+    def spread_of_blocks(self) -> float | None:
+        """The standard deviation of the mean of a few steps in a row, relative to the step.
+
+        From the steps before the recorded ones and those after them, less what is due to the
+        variance from step to step. None unless there are 2 steps of each.
+        """
+        from statistics import fmean, variance
+
+        before = self.steps_ns[: self.steps_before]
+        after = self.steps_ns[self.steps_before or 0 :]
+        if not self.steps_before or min(len(before), len(after)) < 2:
+            return None
+        within = variance(before) / len(before) + variance(after) / len(after)
+        between = ((fmean(before) - fmean(after)) ** 2 - within) / 2
+        return max(between, 0.0) ** 0.5 / fmean(self.steps_ns) if any(self.steps_ns) else None
 
     @property
     def step_ns(self) -> float | None:
@@ -158,7 +199,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     ``packages`` are versions by distribution (``torch``, ``keras``, ``numpy``). ``libraries`` are
     versions of ``CUDA``, ``cuDNN``, ``NCCL``, ``oneDNN`` that the framework reports. ``threads`` is
     its number of intra-op threads. ``variables`` are environment variables that affect algorithms,
-    precision or devices. ``options`` are the arguments of ``record``.
+    precision or devices. ``commit`` is the one of the git repository in which ``record`` was
+    called, with ``-dirty`` if its files differed from it (``git describe``). ``options`` are the
+    arguments of ``record``.
     """
 
     version: int = VERSION
@@ -175,6 +218,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     profiler_version: str | None = None
     variables: dict[str, str] = {}
+    commit: str | None = None
     options: tuple[str, ...] = ()
 
 

@@ -62,6 +62,11 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     ready_share: float = 0.0
     """The part of the recorded steps in which a thread was ready and waited for a processor, where
     the recorded run measured it."""
+    spread_of_blocks: float | None = None
+    """The relative standard deviation between blocks of timed steps, where the recorded run has
+    some before and after the profiled ones."""
+    gpu_clock_mhz: int | None = None
+    """The clock of the first GPU after the recorded steps, where the recorded run measured it."""
     step_interval_ns: tuple[int, int] | None = None
     """Of a Trace on the clock of its program: the ends of the interval of its median step."""
     step_cost_ns: tuple[int, int] | None = None

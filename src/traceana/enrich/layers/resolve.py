@@ -289,8 +289,9 @@ def _with_types(
 ) -> list[Layer]:
     """Return ``layers`` with missing types set to the operator with most of the forward time.
 
-    Its calls count by their lower median: a single call whose thread lost its processor may take longer
-    than all others of the layer.
+    Its calls count by their lower median: a single call whose thread lost its processor may take
+    longer than all others of the layer.
+
     The operator in the name scope takes precedence, because XLA names instructions by its own
     transformations (``fusion.3``, ``Conv2D.2``), and an unfused normalization of TensorFlow has no
     operator of that name.

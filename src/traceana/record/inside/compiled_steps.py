@@ -103,7 +103,7 @@ def count_tensorflow_steps(tensorflow: ModuleType, settings: Settings, report: R
     """Count the steps of every ``tf.function`` and of eager gradients."""
     tf: Any = tensorflow
     recorder = tensorflow_profiler(tf, settings, report)
-    window = Window(settings, report, recorder, TensorflowClock(tf))
+    window = Window("tensorflow", settings, report, recorder, TensorflowClock(tf))
     steps = CompiledSteps(
         lambda _: window.step_ended(), inferred=_remark(window), restart=window.restart
     )
@@ -173,7 +173,9 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
     """Count the steps of every function that ``jax`` compiles."""
     clock = JaxClock(jax)
     recorder = jax_profiler(jax, settings, report)
-    window = Window(settings, report, recorder, clock, lambda: jax_rank(jax), until_next=True)
+    window = Window(
+        *("jax", settings, report, recorder, clock, lambda: jax_rank(jax)), until_next=True
+    )
 
     def ended(result: Any) -> None:
         clock.result = result
@@ -316,6 +318,8 @@ class XplaneRecorder(Recorder):
 
     def begin(self, number: int) -> None:
         """Begin the window."""
+        # A window before that held no steps may have left its files.
+        shutil.rmtree(self._log, ignore_errors=True)
         self._start(str(self._log))
         self._enter(number)
 

@@ -20,7 +20,9 @@ def install(settings: Settings, report: Report) -> None:
 
     def prepare(framework: str) -> Callback:
         def imported(module: ModuleType) -> None:
-            report.add(framework=framework)
+            # Keras, which knows what computes, also imports others.
+            if not report.has_steps and "keras" not in sys.modules:
+                report.add(framework=framework)
             wanted = settings.profiler in ("auto", "nsys", "none", framework)
             if settings.mark and wanted:
                 guarded(lambda: _steps_of(framework)(module, settings, report), report)
@@ -32,6 +34,7 @@ def install(settings: Settings, report: Report) -> None:
 
         if settings.mark:
             guarded(lambda: TRAINED.watch(module, report), report)
+        guarded(lambda: report.add(framework=module.backend.backend()), report)
 
     frameworks = {framework: prepare(framework) for framework in FRAMEWORKS}
     watch({**frameworks, "keras": keras_imported})

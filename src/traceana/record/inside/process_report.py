@@ -48,17 +48,9 @@ class Settings:
 
 
 PREFIX = "process-"
-
-
 EXITING = "exiting-"
-
-
 """Prefixes of file names, before the process id."""
-
-
 _RESERVE = 1 << 14
-
-
 """Bytes reserved on the disk for a last report with the text of an exception."""
 
 
@@ -85,6 +77,11 @@ class Report:
             facts["notes"] = [*self._facts.get("notes", []), *facts["notes"]]
         self._facts.update(facts)
         self._write()
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a framework of this process has begun its steps."""
+        return "steps_begun" in self._facts
 
     def note(self, text: str) -> None:
         """Add a note on missing data."""

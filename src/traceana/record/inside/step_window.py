@@ -7,9 +7,10 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from .machine_load import Load
 from .process_report import Report, Settings, facts, guarded
 
 AFTER_STEPS = "traceana: after the last step"
@@ -58,45 +59,36 @@ class Clock:
         return [after - before for before, after in zip(moments, moments[1:])]  # noqa: B905, RUF007
 
 
-def ready_times() -> dict[str, int]:
-    """Return for how long each thread was ready to run and did not, in ns since its start.
-
-    The second number of ``/proc/PID/task/TID/schedstat`` of Linux; empty elsewhere.
-    """
-    times = {}
-    try:
-        for thread in Path("/proc/self/task").iterdir():
-            times[thread.name] = int((thread / "schedstat").read_text("ascii").split()[1])
-    except (OSError, IndexError, ValueError):  # a thread may have ended meanwhile
-        pass
-    return times
-
-
 class Block:
     """Steps in a row that are timed, from the end of step ``begin`` to the end of step ``end``.
 
-    ``moments`` are when it began and when each of its steps ended; ``synchronized``: the device had
-    finished the step then. ``ready`` is for how long a thread was ready to run and did not, of the
-    thread with most (ns); None where that is not known.
+    ``moments`` are when it began and when each of its steps ended, ``cpu_moments`` the processor
+    time of the process then; ``synchronized``: the device had finished the step then.
     """
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, end
         self.moments: list[Any] = []
+        self.cpu_moments: list[int] = []
         self.synchronized = True
-        self.ready: int | None = None
-        self._ready_before: dict[str, int] = {}
+        self.load = Load()
 
-    def start_waiting(self) -> None:
-        """Begin to count how long threads wait for a processor."""
-        self._ready_before = ready_times()
+    def mark(self, clock: Clock) -> None:
+        """Note that it begins, or that a step of it has ended."""
+        self.moments.append(clock.now())
+        self.cpu_moments.append(process_time_ns())
 
-    def stop_waiting(self) -> None:
-        """Note how long the thread that waited most has waited."""
-        after = ready_times()
-        if self._ready_before and after:
-            before = self._ready_before
-            self.ready = max(time - before.get(thread, 0) for thread, time in after.items())
+    def times(self, clock: Clock) -> dict[str, Any]:
+        """Return the times of its steps, and the load of the machine meanwhile."""
+        cpu = self.cpu_moments
+        return {
+            "steps_ns": clock.between(self.moments),
+            "cpu_ns": [after - before for before, after in zip(cpu, cpu[1:])],  # noqa: B905, RUF007
+            "synchronized": self.synchronized,
+            "ready_ns": self.load.ready_ns,
+            "other_cores": self.load.other_cores,
+            "gpus": self.load.gpus,
+        }
 
 
 class Window:
@@ -114,6 +106,7 @@ class Window:
 
     def __init__(
         self,
+        framework: str,
         settings: Settings,
         report: Report,
         recorder: Recorder,
@@ -122,7 +115,7 @@ class Window:
         *,
         until_next: bool = False,
     ) -> None:
-        self._settings, self._report = settings, report
+        self._framework, self._settings, self._report = framework, settings, report
         self._until_next = until_next
         self._recorder, self._clock, self._rank = recorder, clock, rank
         self._over = False
@@ -153,10 +146,17 @@ class Window:
         return self._over
 
     def restart(self) -> None:
-        """Count from the beginning: what was counted were no steps. Recorded steps stay."""
-        if self._recorded.moments or self._over:
+        """Count from the beginning: what was counted were no steps.
+
+        A window that is over stays: its recording may be in use.
+        """
+        if self._over:
+            if self._recorded.moments:
+                self._report.note("the program trains afterwards: that is not recorded")
             return
         self._recorder.stop()
+        if self._recorded.moments:
+            self._report.add(times=None, trace=None, without_profiler=None)
         self.remark = ""
         self._plan()
 
@@ -206,9 +206,9 @@ class Window:
         elif block is not None:
             self._clock.wait()
             self._open, self._block = False, None
-            block.moments.append(self._clock.now())
+            block.mark(self._clock)
+            block.load.stop()
             if block is self._recorded:
-                block.stop_waiting()
                 self._write()
         if self._taken == self._recorded.begin - 1:
             self._recorder.prepare(self._taken + 1)
@@ -222,8 +222,8 @@ class Window:
         if block is self._recorded:
             self._report.add(steps_begun=self._taken)
             self._recorder.begin(self._taken + 1)
-            block.start_waiting()
-        block.moments.append(self._clock.now())
+        block.load.start()
+        block.mark(self._clock)
         self._block = block
 
     def _end_step(self) -> None:
@@ -231,7 +231,7 @@ class Window:
         self._open = False
         assert self._block is not None
         self._block.synchronized &= self._clock.synchronized()
-        self._block.moments.append(self._clock.now())
+        self._block.mark(self._clock)
         if self._block is self._recorded:
             self._recorder.step(self._taken + 1)
 
@@ -245,21 +245,15 @@ class Window:
             self._recorder.stop()
             self._finish()
             return
-        # A step that is open now lasts until the end of the script, which may do other work after
-        # its steps. It counts only if it is the only one.
+        # A step that is open now has no end: the script may have done other work after its steps.
         self._over = True
-        only = self._open and len(block.moments) == 1
-        if only:
-            self._clock.wait()
-            block.moments.append(self._clock.now())
-        if len(block.moments) < 2:
+        if len(block.moments) < 2 and not self._open:
             self._recorder.stop()
             self._finish()
             return
         self._clock.wait()
-        block.stop_waiting()
-        if not only:
-            self._recorder.abandon_step()
+        block.load.stop()
+        self._recorder.abandon_step()
         self._write()
         self._finish()
 
@@ -281,39 +275,45 @@ class Window:
 
     def _timed(self) -> dict[str, Any]:
         """Return the number of steps so far, and the times of those without the profiler."""
-        timed = [block for block in (self._before, self._after) if len(block.moments) > 1]
-        if not timed:
+        blocks = [block for block in (self._before, self._after) if len(block.moments) > 1]
+        if not blocks:
             return {"steps_taken": self._taken}
-        steps = [time for block in timed for time in self._clock.between(block.moments)]
+        timed = [block.times(self._clock) for block in blocks]
+        ready = [times["ready_ns"] for times in timed]
         without = {
+            **timed[-1],
             "warm_up_ns": self._clock.between(self._warm_up.moments),
-            "steps_ns": steps,
-            "synchronized": all(block.synchronized for block in timed),
+            "steps_ns": [time for times in timed for time in times["steps_ns"]],
+            "cpu_ns": [time for times in timed for time in times["cpu_ns"]],
+            "synchronized": all(block.synchronized for block in blocks),
             "steps_before": max(len(self._before.moments) - 1, 0),
+            "ready_ns": None if None in ready else sum(ready),
         }
         return {"steps_taken": self._taken, "without_profiler": without}
 
     def _times(self, block: Block) -> dict[str, Any]:
         return {
+            **block.times(self._clock),
             "warm_up_ns": self._clock.between(self._warm_up.moments),
-            "steps_ns": self._clock.between(block.moments),
-            "synchronized": block.synchronized,
             "first": block.begin + 1,
-            "ready_ns": block.ready,
         }
 
     def _claim(self) -> bool:
         rank = self._rank()
         name = "window" if rank is None else f"window-{rank[0]}"
+        claimed = Path(self._settings.folder, name)
         try:
-            Path(self._settings.folder, name).touch(exist_ok=False)
+            with claimed.open("x", encoding="ascii") as file:
+                file.write(str(os.getpid()))
         except FileExistsError:
-            self._report.note("another process trained as well; it was not recorded")
+            own = claimed.read_text("ascii") == str(os.getpid())
+            other = f"steps of {self._framework}" if own else "those of another process"
+            self._report.note(f"further steps were not recorded: {other}")
             return False
         if rank is not None:
             self._report.add(rank=rank[0], world_size=rank[1])
         # A process that os._exit or a signal ends has no later report than those before it.
-        self._report.add(steps_begun=self._taken)
+        self._report.add(framework=self._framework, steps_begun=self._taken)
         self._report.at_close(self.close)
         return True
 

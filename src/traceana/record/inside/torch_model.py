@@ -50,6 +50,7 @@ class Model:
         if not outermost:
             self._report.note("no layers.json: no module has the optimizer's parameters")
             return
+        self.forget()
         self.watch(max(outermost, key=lambda module: sum(p.numel() for p in module.parameters())))
 
     def other_optimizer(self, optimizer: Any) -> None:
@@ -67,6 +68,13 @@ class Model:
             self._report.note(
                 f"only the layers of {described} are described: another optimizer trains others"
             )
+
+    def forget(self) -> None:
+        """Forget the module whose calls without gradients were no steps."""
+        if self._watch is not None:
+            self._watch.remove()
+        self._watch, self._inputs, self._infers = None, None, False
+        self._batch.forget()
 
     def watch_given(self, root: Any) -> None:
         """Hook the calls of ``root``, or of the module that ``torch.compile`` made of it."""
@@ -188,7 +196,12 @@ class Model:
 
     def describe(self, folder: Path) -> None:
         """Write the model's layers, once, if traceana can be imported."""
-        if self._root is None or not self._inputs or self.rank:
+        if self._root is None or self.rank:
+            return
+        if not self._inputs:
+            self._report.note(
+                "no layers.json: the calls of the model were not seen, as of TorchScript"
+            )
             return
         try:
             from traceana.model.live_model import describe  # type: ignore[import-not-found,unused-ignore]
@@ -240,8 +253,10 @@ class _Batch:
 
         @functools.wraps(iterate)
         def iterated(this: Any) -> Any:
-            if isinstance(this.batch_size, int):
-                self._loaded.add(this.batch_size)
+            # A loader with a sampler of batches has no size of its own.
+            size = this.batch_size or getattr(this.batch_sampler, "batch_size", None)
+            if isinstance(size, int):
+                self._loaded.add(size)
             return iterate(this)
 
         loader.__iter__ = iterated
@@ -266,6 +281,12 @@ class _Batch:
         spatial = getattr(layer, "kernel_size", None)
         batched = len(shape) > 1 if spatial is None else len(shape) == len(spatial) + 2
         self._confirmed = batched and int(shape[0]) == self._calls[0]
+
+    def forget(self) -> None:
+        """Remove the hooks, and forget the calls."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._calls, self._confirmed = [], [], None
 
     def of_step(self) -> int | None:
         """Return the examples of the step and remove the hooks."""

@@ -32,14 +32,16 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
     model.watch_loaders()
     recorder = torch_profiler(torch, settings, report, model)
     windows: dict[int, Window] = {}
+    of_inference: list[Window] = []
 
     def new_window() -> Window:
         clock = CudaClock(torch) if torch.cuda.is_initialized() else Clock()
-        return Window(settings, report, recorder, clock, lambda: rank_of(torch))
+        return Window("torch", settings, report, recorder, clock, lambda: rank_of(torch))
 
     def inferred(module: Any) -> Window:
         guarded(lambda: model.watch_inference(module), report)
         window = new_window()
+        of_inference.append(window)
         window.remark = f"no optimizer: the steps are the calls of {type(module).__name__}"
         return window
 
@@ -47,7 +49,7 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
 
     def stepped(optimizer: Any) -> None:
         if not windows:
-            own_window = new_window()
+            own_window = of_inference[0] if of_inference else new_window()
             windows[id(optimizer)] = own_window
             guarded(lambda: model.find_module_of(optimizer), report)
             own_window.step_ended()
@@ -75,6 +77,9 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
     def make(*arguments: Any, **keywords: Any) -> None:
         # Whatever runs without gradients before its steps, as a validation, is none of them.
         stop_inference()
+        if not windows:
+            for window in of_inference:
+                window.restart()
         made(*arguments, **keywords)
 
     torch.optim.Optimizer.__init__ = make

@@ -17,6 +17,7 @@ from traceana.comparison.changes import CHANGES
 from traceana.comparison.changes import IDLE as IDLE_CAUSES
 from traceana.comparison.compared_run import Run, devices
 from traceana.comparison.diff import COLUMNS, IDLE, OVERLAP, SUMMARY, compared
+from traceana.comparison.planning import planned
 from traceana.comparison.run_inputs import opened
 from traceana.comparison.verdicts import Criteria, mean_available, step_times
 from traceana.report import display_names, numbers
@@ -29,6 +30,7 @@ from traceana.report.pages.single_table import (
     notes_of,
     ranked,
     source_of,
+    table_of,
     with_values,
 )
 from traceana.report.result import CommandResult
@@ -86,6 +88,28 @@ def diff(
     runs_a = [Run("a", *opened(given, model_a, of_b[0] if of_b else None)) for given in of_a]
     runs_b = [Run("b", *opened(given, model_b, of_a[0] if of_a else None)) for given in of_b]
     return differences(compared(runs_a, runs_b, criteria, pairs), by=by)
+
+
+def runs_needed(run_diff: Diff, change: float) -> CommandResult:
+    """Return how many runs and steps show the relative ``change`` of the step time.
+
+    Raises as :func:`traceana.comparison.planning.planned`.
+    """
+    result = planned(run_diff, change)
+    step = run_diff.step.decides
+    heading = Heading(
+        f"Runs that show a change of {numbers.level(change)}",
+        f"step {numbers.duration(round(step.a))}, {run_diff.criteria.statistic}",
+    )
+
+    def page(shown: Arranged) -> Page:
+        blocks: tuple[Block, ...] = (
+            *(heading, table_of(shown, layout="compact")),
+            *notes_of(shown.notes),
+        )
+        return Page("diff", blocks, data_of(shown, _source(run_diff), {}))
+
+    return CommandResult.of(result, page)
 
 
 def differences(run_diff: Diff, *, by: DiffBy | None = None) -> CommandResult:

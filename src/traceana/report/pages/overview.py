@@ -166,7 +166,7 @@ _COMPILED: Final = re.compile(r"^(?:jit|pjit|pmap)_+")
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     """Return the sections of the report on ``trace``."""
-    tables = breakdown(trace), layers(trace, costs=False), transfers(trace)
+    tables = breakdown(trace), layers(trace, costs=False, model=trace.manifest), transfers(trace)
     missing = unrecorded(trace)
     return Overview(
         trace=trace,
@@ -193,7 +193,7 @@ def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> R
     return ReportBasis(
         **msgspec.structs.asdict(common),
         breakdown=common.analyzed(breakdown, classes),
-        layers=common.analyzed(partial(layers, costs=False), by_layer),
+        layers=common.analyzed(partial(layers, costs=False, model=trace.manifest), by_layer),
         transfers=common.analyzed(transfers, copied),
     )
 
