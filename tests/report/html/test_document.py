@@ -552,3 +552,11 @@ def test_the_plan_stands_beside_its_picture_and_facts_stand_once() -> None:
     shown = [(label, value) for block in facts for label, value in (*block.rows, *block.large)]
     assert sum("24.86 ms" in value for _, value in shown) == 1
     assert sum("97.9 %" in value for _, value in shown) == 1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_steps_without_exact_times_are_not_drawn(ahead: bool) -> None:
+    trace = open_trace(FIXTURE).with_meta(steps_run_ahead=ahead)
+    (timeline, *_) = report(trace).illustrated(limit=None, exact=False).sections
+    titles = [block.title for block in timeline.blocks if isinstance(block, Chart)]
+    assert ("Step time by part" in titles) == (not ahead)

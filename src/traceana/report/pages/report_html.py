@@ -15,6 +15,7 @@ from traceana.analyze.timeline import Window, timeline
 from traceana.report.page import (
     Bars,
     Block,
+    Chart,
     Columns,
     Facts,
     Illustration,
@@ -40,6 +41,7 @@ from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
 from traceana.report.pages.transfers import all_collectives, transfers
 from traceana.table import chosen
+from traceana.timeline.steps import only_sums
 
 if TYPE_CHECKING:
     from traceana.report.pages.overview import Overview
@@ -105,7 +107,10 @@ def with_sections(
     ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     recorded = whole.unrecorded is None
-    steps = step_bars(whole.steps.frame, step_parts(trace), ranks) if recorded else []
+    # Of steps that run ahead only the sum is exact.
+    steps: list[Chart] = []
+    if recorded and not only_sums(trace):
+        steps = step_bars(whole.steps.frame, step_parts(trace), ranks)
     gaps = [_pictures_beside(section("idle", "Idle time", idle(trace)))] if recorded else []
     tables = _tables(trace, whole, section)
     windows = step_timeline(drawn.result(), whole.steps.frame["step"].n_unique())
