@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from traceana.report.pages.info import info
     from traceana.report.pages.kernels import kernels
     from traceana.report.pages.layers import flops, layers
+    from traceana.report.pages.lines import lines
     from traceana.report.pages.memory import memory
     from traceana.report.pages.report import report
     from traceana.report.pages.transfers import transfers
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
         report, advise, info, kernels, layers = report, advise, info, kernels, layers
         flops, transfers, idle, critical, whatif = flops, transfers, idle, critical, whatif
-        memory, save, export, select = memory, save, export, select
+        memory, save, export, select, lines = memory, save, export, select, lines
 
 else:
     # The same class: every Trace has the methods, whatever opened it, and one set of kept results.

@@ -23,6 +23,7 @@ from traceana.vocabulary.option_words import (
     KernelsBy,
     LayersBy,
     LayersOrder,
+    LinesBy,
     MemoryBy,
     TransfersBy,
 )
@@ -229,6 +230,22 @@ COMMANDS: Final = {
             ),
         ),
         Command(
+            name="lines",
+            summary="Time, waits and FLOPs of each line of the program.",
+            help="Work of the backward pass is on the line of its forward operator. traceana "
+            "record records lines; torch.profiler(with_stack=True) functions; XLA the lines of "
+            "its instructions.",
+            example="traceana lines runs/mine --by function",
+            function="traceana.report.pages.lines:lines",
+            of="trace",
+            columns="analyze.lines:COLUMNS analyze.per_step:COLUMNS",
+            pictures=False,
+            options=(
+                Option("by", LinesBy, "One row per line, function, file, or stack of lines."),
+                _SUM,
+            ),
+        ),
+        Command(
             name="idle",
             summary="GPU idle time by cause.",
             help="Each gap has one cause; docs/idle.md defines the causes. Also shows "
@@ -241,7 +258,7 @@ COMMANDS: Final = {
                 Option(
                     "by",
                     IdleBy,
-                    "One row per cause, per cause and operator, range or step, or per gap, "
+                    "One row per cause, per cause and operator, range, line or step, or per gap, "
                     "longest first.",
                 ),
             ),

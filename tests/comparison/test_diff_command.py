@@ -10,9 +10,10 @@ import pytest
 
 from tests.support.command_line import Run
 from tests.support.graph_replays import as_replays, network, steps, write
-from tests.support.traces import TraceBuilder
+from tests.support.traces import TraceBuilder, with_methods
 from tests.support.training import KERNELS, training
 from traceana import Trace, diff
+from traceana.enrich import attribute
 from traceana.errors import ExitCode
 
 
@@ -231,3 +232,33 @@ def test_invalid_options_are_refused(run: Run, runs: dict[str, Path], words: lis
 
 def test_one_run_alone_needs_a_name_to_be_kept_under(run: Run, runs: dict[str, Path]) -> None:
     assert run("diff", runs["a"]).exit_code == ExitCode.USAGE
+
+
+def test_lines_of_the_program_are_paired_by_file_and_function(run: Run, tmp_path: Path) -> None:
+    sides = []
+    for name, first in (("a", 10), ("b", 12)):
+        b = TraceBuilder()
+        for number in range(5):
+            at = number * 10_000
+            b.row("ranges", text=f"ProfilerStep#{number}", kind="step", process=9, thread=1,
+                  start=at, duration=9_000)  # fmt: skip
+            for place, function in enumerate(("forward", "loss")):
+                begin = at + 1_000 * place
+                b.row("ranges", text=f"train.py({first + place}): {function}", kind="python",
+                      process=9, thread=1, start=begin, duration=900)  # fmt: skip
+                correlation = 10 * number + place
+                b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=begin + 10,
+                      duration=5, correlation=correlation)  # fmt: skip
+                b.kernel("k", begin + 100, 500 + 100 * place, correlation=correlation, process=9)
+        sides.append(with_methods(attribute(b.build())).save(tmp_path / name))
+    rows = json.loads(run("diff", *sides, "--by", "line", "--format", "json").stdout)["rows"]
+    times = {row["line"]: (row["time_a_ns"], row["time_b_ns"]) for row in rows}
+    assert times["train.py forward"] == (500, 500)
+    assert times["train.py loss"] == (600, 600)
+    assert sum(a for a, _ in times.values()) == sum(b for _, b in times.values())
+
+
+def test_without_lines_in_both_runs_a_line_says_so(run: Run, runs: dict[str, Path]) -> None:
+    result = run("diff", runs["a"], runs["b"], "--by", "line")
+    assert result.exit_code == ExitCode.USAGE
+    assert "not recorded in both runs" in result.stderr

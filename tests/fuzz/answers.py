@@ -23,6 +23,7 @@ from tests.fuzz.roles import only_read, opened
 from tests.support.traces import with_methods
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
+from traceana.comparison.diff import VIEWS
 from traceana.errors import ExitCode, ManifestWarning, NoSuchSelectionError, TraceanaError
 from traceana.readers.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.readers.kineto.scan import ScanningDecoder
@@ -34,9 +35,9 @@ from traceana.trace.schema import TABLES
 from traceana.vocabulary.option_words import (
     CompareBy,
     CriticalBy,
-    DiffBy,
     IdleBy,
     LayersBy,
+    LinesBy,
     MemoryBy,
     TransfersBy,
 )
@@ -325,6 +326,8 @@ def _commands(
     of_copies = _one(TransfersBy, number)
     yield f"transfers --by {of_copies}", show(lambda: trace.transfers(by=of_copies))
     yield "transfers --collectives", show(lambda: trace.transfers(collectives=True))
+    of_lines = _one(LinesBy, number)
+    yield f"lines --by {of_lines}", show(lambda: trace.lines(by=of_lines))
     of_idle = _one(IdleBy, number)
     yield f"idle --by {of_idle}", show(lambda: trace.idle(by=of_idle))
     of_path = _one(CriticalBy, number)
@@ -333,7 +336,7 @@ def _commands(
     yield f"memory --by {of_memory}", show(lambda: trace.memory(by=of_memory))
     yield "advise", show(trace.advise)
     if any_work(trace):
-        of_diff = _one(DiffBy, number)
+        of_diff = VIEWS[number % len(VIEWS)]
         yield "diff", lambda: _diff(trace, of_diff, number)
         if number % 4 == 0:
             of_runs = _one(CompareBy, number // 4)

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 import traceana
 from tests.support.opened import opened
 from traceana import Trace
+from traceana.comparison.diff import VIEWS
 from traceana.report.page import Data, Facts, Heading, Page, Rows, Table
 from traceana.report.pages.kernels import DROPPED, _dropped
 from traceana.report.pages.single_table import table_of
@@ -23,7 +24,6 @@ from traceana.table import ONE_CALL, Column, Kind
 from traceana.vocabulary.option_words import (
     CompareBy,
     CriticalBy,
-    DiffBy,
     FlopsBy,
     IdleBy,
     LayersBy,
@@ -207,7 +207,7 @@ def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
 def test_two_runs_fit_too(width: int) -> None:
     trace = opened(FILES[0])
     both = {"first run": trace, "b": trace}
-    results = [traceana.diff(trace, trace, by=by) for by in (None, *get_args(DiffBy))]
+    results = [traceana.diff(trace, trace, by=by) for by in (None, *VIEWS)]
     results += [traceana.compare(both, by=by) for by in get_args(CompareBy)]
     for result in results:
         text = render(result.page(limit=20), Terminal(width))

@@ -26,7 +26,7 @@ COMMANDS = (
     *("transfers --collectives", "layers", "layers --direction", "layers --by type"),
     *("layers --depth 1", "flops", "flops --by class", "flops --explain", "critical --by segment"),
     *("idle", "idle --by operator", "idle --by range", "idle --by step", "idle --by gap"),
-    *("memory", "memory --by layer", "compare", "diff"),
+    *("lines", "lines --by stack", "memory", "memory --by layer", "compare", "diff"),
 )
 OF_TWO = ("compare", "diff")
 

@@ -309,10 +309,10 @@ def idle_for(
     """Return the finding on the idle time with these ``causes``, None below the minimum saving.
 
     ``condition`` selects gaps; ``more`` is further time that the same change would save, and
-    ``scenario`` that of :class:`Found`. Figures:
-    ``idle_ns`` per unit, ``share`` of the window, ``count`` of the gaps, ``culprit`` (the operator
-    or range with most of the idle time, null below :data:`CULPRIT_SHARE`) and those ``given``,
-    which may replace them.
+    ``scenario`` that of :class:`Found`. Figures: ``idle_ns`` per unit, ``share`` of the window,
+    ``count`` of the gaps, ``culprit`` (the line of the program, else the operator or range, with
+    most of the idle time, null below :data:`CULPRIT_SHARE`) and those ``given``, which may replace
+    them.
     """
     if not figures.worth(figures.idle_ns(*causes) + more):
         return None
@@ -324,7 +324,7 @@ def idle_for(
         return None
     time = pl.col("time_ns")
     evidence = (
-        gaps.group_by("device", "cause", by)
+        gaps.group_by("device", "cause", by, "line")
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             time.sum(),
@@ -332,15 +332,17 @@ def idle_for(
             time.max().alias("max_ns"),
         )
         .with_columns(pl.col("cause", by).cast(pl.String))
-        .sort("time_ns", by, "device", "cause", descending=[True, False, False, False])
+        .sort("time_ns", by, "line", "device", "cause", descending=[True, *[False] * 4])
     )
+    if evidence["line"].null_count() == evidence.height:
+        evidence = evidence.drop("line")
     return Found(
         total + more,
         {
             "idle_ns": figures.each(total),
             "share": total / figures.window_ns,
             "count": figures.mean(gaps.height),
-            "culprit": _culprit(evidence, by, total),
+            "culprit": _culprit(evidence, "line", total) or _culprit(evidence, by, total),
             **given,
         },
         evidence,
@@ -349,6 +351,8 @@ def idle_for(
 
 
 def _culprit(evidence: pl.DataFrame, by: str, total: int) -> str | None:
+    if by not in evidence.columns:
+        return None
     named = evidence.drop_nulls(by).filter(~pl.col(by).str.contains(_STEP_RANGE))
     most = named.group_by(by).agg(pl.col("time_ns").sum()).sort("time_ns", by, descending=True)
     if most.is_empty() or most["time_ns"].item(0) < CULPRIT_SHARE * total:

@@ -49,8 +49,8 @@ By = Annotated[
     typer.Option(
         "--by",
         metavar="|".join(get_args(JobDiffBy)),
-        help="One row per layer, class, algorithm, kernel, GEMM tile, copy direction, or rank of "
-        "two distributed jobs. Default: a summary.",
+        help="One row per layer, class, algorithm, kernel, GEMM tile, copy direction, line of the "
+        "program, or rank of two distributed jobs. Default: a summary.",
     ),
 ]
 

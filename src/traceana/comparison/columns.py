@@ -11,6 +11,7 @@ from traceana.table import (
     CATEGORY,
     KERNEL,
     LIBRARY,
+    LONG,
     MEAN,
     PART,
     PARTS,
@@ -67,6 +68,14 @@ WORK: Final[dict[WorkBy, Columns]] = {
             "by transfer: as in `transfers`; `(other work)` is all work except copies",
         ),
         Column("host_memory", TEXT, "as in `transfers`", title="memory"),
+    ),
+    "line": (
+        Column(
+            "line",
+            LONG,
+            "by line: file and text of the program's line, where the run keeps its files: a "
+            "line that moved is the same; else file and function; `(no line)`",
+        ),
     ),
 }
 """The columns that identify the work of a row; the first is never null."""

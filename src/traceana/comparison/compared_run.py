@@ -19,7 +19,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.run_to_run import relative_spread, spread_of_host, spread_of_work
 from traceana.columns.intervals import computing
-from traceana.columns.nesting import NONE, Tree, from_rows
+from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
 from traceana.comparison.columns import WORK
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import (
@@ -44,7 +44,7 @@ from traceana.timeline.busy import busy_time
 from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
-from traceana.timeline.work import work
+from traceana.timeline.work import has_frames, work
 from traceana.trace import TraceMeta, per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 from traceana.trace.taxonomy import PRODUCTS
@@ -394,7 +394,8 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
 
     Columns: ``step``, ``layer``, ``role``; ``category``, ``part``, ``direction`` (forward,
     backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (that of
-    the class); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
+    the class); ``compiled`` (a compiled function launched it); ``line`` of the program; ``kind``,
+    ``copy_kind``;
     ``copy`` and ``host_memory``, direction and host memory of copies by
     :func:`traceana.timeline.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
@@ -413,15 +414,18 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             pl.lit(None, TABLES["activities"]["layer"]).alias("layer"),
             pl.lit(None, pl.String).alias("direction"),
             pl.lit(value=False).alias("compiled"),
+            pl.lit(NO_LINE).alias("line"),
         )
     else:
-        each = work(trace).with_columns(step.alias("step"), compiled(trace)).with_row_index("at")
+        each = work(trace)
+        each = each.with_columns(step.alias("step"), compiled(trace), _lines(trace, each))
+        each = each.with_row_index("at")
         asked = copies(trace).select(pl.col("direction").alias("copy"), "host_memory")
         asked = asked.hstack(each.filter(pl.col("kind") == "memcpy").select("at"))
         summed = (
             each.filter(pl.col("step").is_not_null())
             .join(asked, on="at", how="left", maintain_order="left")
-            .group_by(*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
+            .group_by(*SOURCE, "layer", "direction", "step", "compiled", "line", *_COPY)
             .agg(
                 pl.len().cast(pl.Int64).alias("calls"),
                 pl.col("duration").sum().alias("time_ns"),
@@ -440,7 +444,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         pl.col("kernel_direction").alias("named_direction"),
     ).select(
         *("step", "layer", "role", "category", "part", "direction", "pass", "named_direction"),
-        "compiled",
+        *("compiled", "line"),
         pl.col("kind", "copy_kind").cast(pl.String),
         *_COPY,
         *_CLASS,
@@ -448,6 +452,27 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         (pl.col("time_ns") * spread).alias("spread_ns"),
         "bytes",
     )
+
+
+NO_LINE: Final = "(no line)"
+
+
+def _lines(trace: Trace, rows: pl.DataFrame) -> pl.Series:
+    """Return the line of the program that each row of the work is from, else :data:`NO_LINE`."""
+    if not has_frames(trace):
+        return pl.Series("line", [NO_LINE], dtype=pl.String).new_from_index(0, rows.height)
+    from traceana.timeline.source_frames import line_texts, source_frames
+
+    found = source_frames(trace.whole)
+    names = found.frames.with_columns(line_texts(trace, found.frames)).select(
+        pl.coalesce(
+            pl.format("{}: {}", "file", "text"),
+            pl.format("{} {}", "file", "function"),
+            pl.format("{}:{}", "file", "line"),
+        )
+    )
+    line = names.to_series().gather(to_rows(found.of_work(trace, rows)))
+    return line.fill_null(NO_LINE).alias("line")
 
 
 def compiled(trace: Trace) -> pl.Series:

@@ -48,6 +48,7 @@ from traceana.comparison.verdicts import (
     verdict_tables,
     with_deltas,
 )
+from traceana.errors import UsageError
 from traceana.settings import (
     BUSY_MACHINE,
     LEAST_CONFIDENCE,
@@ -73,9 +74,11 @@ from traceana.table import (
     laid_out,
 )
 from traceana.timeline.steps import only_sums
+from traceana.timeline.work import has_frames
 from traceana.vocabulary.option_words import DiffBy
 
-VIEWS: Final[tuple[DiffBy, ...]] = ("layer", *KEYS)
+VIEWS: Final[tuple[DiffBy, ...]] = ("layer", *(by for by in KEYS if by != "line"))
+"""The views of any two runs; by line it needs lines in both."""
 
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
@@ -195,6 +198,11 @@ COLUMNS: Final[Mapping[DiffBy, Columns]] = {
         hidden="tile gemm_layout low_ns high_ns",
         dropped="p library of_step calls_a calls_b relative form",
     ),
+    "line": laid_out(
+        (*WORK["line"], *FIGURES),
+        hidden="low_ns high_ns",
+        dropped="p calls_a calls_b of_step relative",
+    ),
     "transfer": laid_out(
         (*WORK["transfer"], *FIGURES, *COPIES),
         hidden="low_ns high_ns",
@@ -247,11 +255,14 @@ class Diff(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
     def by(self, what: DiffBy) -> pl.DataFrame:
-        """Return all work by layer, class, algorithm, kernel, gemm or transfer.
+        """Return all work by layer, class, algorithm, kernel, gemm, transfer or line.
 
         The columns are :data:`COLUMNS`. ``delta_ns`` adds up to the difference of the steps' mean
-        device time. All views and changes are tested together.
+        device time. All views and changes are tested together. Raises ``UsageError`` by line,
+        unless both runs have lines.
         """
+        if what not in self.views:
+            raise UsageError("lines of the program are not recorded in both runs: docs/lines.md")
         return self.views[what]
 
     def gated(self, limit: float) -> tuple[Gated, str]:
@@ -324,6 +335,8 @@ def compared(
         for run, steps, side in ((run_a, steps_a, "a"), (run_b, steps_b, "b"))
     )
     views = [_view(baseline, candidate, by, rows) for by in VIEWS]
+    if all(has_frames(run.trace) for run in (run_a, run_b)):
+        views.append(_view(baseline, candidate, "line", rows))
     walls_a, walls_b = ([steps.frame["wall_ns"] for steps in side] for side in every)
     alike = (
         not more_a and walls_a[0].equals(walls_b[0]) and all(view.rows.identical for view in views)

@@ -191,6 +191,7 @@ COLUMNS: Final[Mapping[CompareBy, Columns]] = {
         (RUN, ITEM, *WORK["algorithm"], *FIGURES), shown="category algorithm pass"
     ),
     "kernel": laid_out((RUN, ITEM, *WORK["kernel"], *FIGURES), shown="name"),
+    "line": laid_out((RUN, ITEM, *WORK["line"], *FIGURES), shown="line"),
     "gemm": laid_out(
         (RUN, ITEM, *WORK["gemm"], *FIGURES),
         shown="gemm form precision library",

@@ -483,6 +483,6 @@ class Comparison(msgspec.Struct, frozen=True):
         if what == "layer":
             for run in self.runs:
                 needs_timeline(run.trace, "compare --by layer")
-        if what in ("class", "algorithm", "kernel"):
+        if what in ("class", "algorithm", "kernel", "line"):
             return work(self.runs, what)
         return _TABLES[what](self.runs)

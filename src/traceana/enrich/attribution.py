@@ -27,7 +27,7 @@ from traceana.enrich.layers.resolve import (
 )
 from traceana.enrich.layers.source import DEEPEST_PATH, Program
 from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
-from traceana.enrich.ranges import ThreadRanges
+from traceana.enrich.ranges import ThreadRanges, with_lines
 from traceana.enrich.steps import (
     as_steps,
     marked_by,
@@ -64,6 +64,7 @@ def attribute(
     ranges where it has no operators (:mod:`traceana.enrich.cpu`), unless ``of_device``.
     """
     ledger = Ledger()
+    trace = trace.with_tables(ranges=with_lines(trace.tables.ranges))
     activities, names, devices = trace.tables.activities, trace.tables.names, trace.tables.devices
     calls, ranges = trace.tables.calls, trace.tables.ranges
     activities = with_calls(activities, calls, ledger)
@@ -107,6 +108,9 @@ def attribute(
         copying,
     )
     resolved = resolve(program, scopes, code, compiled=trace.meta.framework == "JAX")
+    forward = program.forward if resolved.compiled is None else resolved.compiled.forward
+    if len(forward):
+        ops = ops.with_columns(to_rows(forward).alias("forward"))
     too_deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
     ledger.add("deep_range", too_deep + resolved.too_long, table="ranges", kept=True)
 

@@ -39,6 +39,25 @@ def role_of(text: pl.Expr) -> pl.Expr:
     )
 
 
+LINE_MARK: Final = "traceana line: "
+"""The beginning of the ranges by which ``traceana record`` marks the lines of a program."""
+
+
+def with_lines(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return ``ranges`` with the marked lines of the program as frames of Python."""
+    # Texts are few.
+    if not ranges["text"].unique().cast(pl.String).str.starts_with(LINE_MARK).any():
+        return ranges
+    text = pl.col("text").cast(pl.String)
+    marked = text.str.starts_with(LINE_MARK)
+    kind = pl.when(marked).then(pl.lit("python")).otherwise(pl.col("kind").cast(pl.String))
+    without_mark = pl.when(marked).then(text.str.strip_prefix(LINE_MARK)).otherwise(text)
+    return ranges.with_columns(
+        kind.cast(ranges.schema["kind"]).alias("kind"),
+        without_mark.cast(ranges.schema["text"]).alias("text"),
+    )
+
+
 class ThreadRanges(msgspec.Struct, frozen=True):
     """The nested ranges of threads.
 

@@ -46,7 +46,7 @@ from traceana.timeline.idle_gaps import (
     within,
 )
 from traceana.timeline.steps import device_windows, measured_steps
-from traceana.timeline.work import DEVICE_COLUMNS, any_work, why_no_work
+from traceana.timeline.work import DEVICE_COLUMNS, any_work, has_frames, why_no_work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
 
@@ -77,6 +77,12 @@ KEYS: Final = {
         "went idle, the one that launched it; null for none",
     ),
     "range": Column("range", LONG, "innermost annotation, likewise"),
+    "line": Column(
+        "line",
+        LONG,
+        "line of the program on which the host was when the GPU went idle, with its text where the "
+        "recording keeps it; null where none is recorded",
+    ),
     "step": Column("step", NUMBER, "number of the step in which the time lies"),
 }
 """The key of ``by``."""
@@ -283,7 +289,7 @@ def _by_key(trace: Trace, found: IdleTime, by: IdleBy) -> pl.DataFrame:
         in_steps = in_steps.group_by(keys).agg(
             time.sum().alias("in_steps"), pl.len().cast(pl.Int64).alias("gaps_in_steps")
         )
-        gaps = _analyzed(trace, found, gaps)
+        gaps = analyzed_gaps(trace, found, gaps)
         names = [pl.col(key).cast(pl.String) for key in keys if key == by]
         order = [time, *names, *PER_DEVICE, "cause"]
         descending = [True, *[False] * (len(order) - 1)]
@@ -315,11 +321,23 @@ def _key(whole: Trace, gaps: pl.DataFrame, by: IdleBy) -> list[pl.Series]:
             return [whole.tables.ops["name"].gather(gaps["op"]).alias(by)]
         case "range":
             return [whole.tables.ranges["text"].gather(gaps["range"]).alias(by)]
+        case "line":
+            return [_lines(whole, gaps)]
         case _:
             return []
 
 
-def _analyzed(trace: Trace, found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:
+def _lines(whole: Trace, gaps: pl.DataFrame) -> pl.Series:
+    """Return the line of the program in which each of the ``gaps`` began, null where unknown."""
+    if not has_frames(whole):
+        return pl.Series("line", [None] * gaps.height, dtype=pl.String)
+    # Few recordings have lines: a report on others does without these modules.
+    from traceana.timeline.source_frames import lines_of_gaps
+
+    return lines_of_gaps(whole, gaps)
+
+
+def analyzed_gaps(trace: Trace, found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:
     """Return ``gaps`` with their part in the analyzed windows: ``part`` (ns) and ``part_start``.
 
     ``gaps`` are all gaps, with at least ``rank``, ``device``, ``start`` and ``end``. Gaps
@@ -348,7 +366,7 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
     whole = trace.whole
     spans = _spans(found.windows, PER_DEVICE)
     gaps = (
-        _analyzed(trace, found, found.gaps)
+        analyzed_gaps(trace, found, found.gaps)
         .join(spans, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
         .sort("part", "part_start", "rank", "device", descending=[True, False, False, False])
     )
@@ -378,17 +396,19 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
 def gaps_of(
     trace: Trace, found: IdleTime, causes: Collection[str], key: Literal["operator", "range"]
 ) -> pl.DataFrame:
-    """Return ``device``, ``cause``, ``time_ns`` and ``key`` of the gaps with one of ``causes``.
+    """Return ``device``, ``cause``, ``time_ns``, ``key`` and ``line`` of gaps with one of
+    ``causes``.
 
     They are rows of :func:`idle` by gap, in any order; ``cause`` and ``key`` are not texts.
     """
     chosen = found.gaps.filter(pl.col("cause").is_in(list(causes)))
-    gaps = _analyzed(trace, found, chosen)
+    gaps = analyzed_gaps(trace, found, chosen)
     return gaps.select(
         "device",
         "cause",
         pl.col("part").alias("time_ns"),
         *_key(trace.whole, gaps, key),
+        _lines(trace.whole, gaps),
     )
 
 

@@ -51,6 +51,14 @@ def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
     return rows.filter(trace.tables.activities["kind"].is_in(["kernel", "op"]))
 
 
+def has_frames(trace: Trace) -> bool:
+    """Return whether ``trace`` has frames of the program's Python."""
+    tables = trace.tables
+    return bool((tables.ranges["kind"] == "python").any()) or any(
+        table["frames"].null_count() < table.height for table in (tables.ops, tables.instructions)
+    )
+
+
 def processor(trace: Trace) -> str:
     """Return the kind of processor on which the work ran: ``GPU`` or ``CPU``."""
     return "CPU" if trace.on_cpu else "GPU"

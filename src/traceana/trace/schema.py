@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 14
+SCHEMA_VERSION: Final = 15
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -143,6 +143,10 @@ _SCOPE: Final = _label(
 )
 MODULE_SCOPE: Final = "nn.Module: "
 """The begin of a scope that is the path of a PyTorch module, without an operator behind it."""
+_FRAMES: Final = _label(
+    "Python stack as recorded, innermost first, frames separated by semicolons: "
+    "`model.py(41): forward;train.py(12): main`"
+)
 _SIZES: Final = {
     f"{what}_{axis}": _small(f"{what} size, {axis}", unit)
     for what, unit in (("grid", "blocks"), ("block", "threads"))
@@ -268,12 +272,14 @@ _OPS: Final = Table(
         "sequence": _number("autograd's sequence number"),
         "forward_thread": _number("Kineto's `Fwd thread id`; not a system thread id"),
         "direction": Column(Direction, "pass of training", enriched=True),
+        "forward": _row("ops", "forward operator of a backward one", enriched=True),
         "input_shapes": _text("JSON text as recorded: [[64, 3, 224, 224], ...]"),
         "input_types": _text('JSON text: ["float", ...]'),
         "input_strides": _text("JSON text: [[150528, 50176, 224, 1], ...]"),
         "inputs": _text("JSON text of concrete scalar inputs"),
         "module": _label("Kineto's `Module Hierarchy`"),
         "scope": _SCOPE,
+        "frames": _FRAMES,
         "instruction": _row("instructions", "HLO instruction of a compiled program that it ran"),
         "layer": _row(
             "layers",
@@ -299,6 +305,7 @@ _INSTRUCTIONS: Final = Table(
         "opcode": _label('"convolution", "dot", "fusion", "custom-call" …'),
         "target": _label('of a custom-call, the library\'s routine: "__cudnn$convForward"'),
         "scope": _SCOPE,
+        "frames": _FRAMES,
         "input_shapes": _text("JSON text: [[4,13,13,192],[3,3,192,384]]; of a tuple, a list"),
         "input_types": _text('JSON text, HLO\'s types: ["f32","bf16"]'),
         "output_shape": _text("JSON text: [4,13,13,384]; of a tuple, a list of them"),

@@ -15,7 +15,8 @@ TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "cal
 """Key of a row, besides direction and host memory: no key, the innermost operator around the
 copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
 step, or the size in powers of two."""
-IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
+LinesBy: TypeAlias = Literal["line", "function", "file", "stack"]
+IdleBy: TypeAlias = Literal["cause", "operator", "range", "line", "step", "gap"]
 """Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
 step that contains the time, or the gap itself."""
 CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
@@ -24,13 +25,13 @@ operator or annotation; a segment."""
 MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
 """Keys of a row: a device; a layer or an operator with live allocations at the peak of a device; a
 step; a slice of time; a convolution of a layer that allocates a workspace."""
-WorkBy: TypeAlias = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
+WorkBy: TypeAlias = Literal["class", "algorithm", "kernel", "gemm", "transfer", "line"]
 """Groupings of the work of a run, of one or of several."""
 DiffBy: TypeAlias = Literal["layer", WorkBy]
 JobDiffBy: TypeAlias = Literal[DiffBy, "rank"]
 """With the rows of two distributed jobs."""
 CompareBy: TypeAlias = Literal[
-    "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"
+    "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer", "line"
 ]
 Statistic: TypeAlias = Literal["median", "mean"]
 Inconclusive: TypeAlias = Literal["pass", "fail"]

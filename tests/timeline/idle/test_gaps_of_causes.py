@@ -22,7 +22,7 @@ def test_gaps_of_causes_are_those_of_the_table(
     columns = ["device", "cause", "time_ns", key]
     wanted = idle(made, "gap").frame.filter(pl.col("cause").is_in(causes)).select(columns)
     found = gaps_of(made, idle_time(made), causes, key)
-    assert found.columns == columns
-    texts = found.with_columns(pl.col("cause", key).cast(pl.String))
+    assert found.columns == [*columns, "line"]
+    texts = found.select(columns).with_columns(pl.col("cause", key).cast(pl.String))
     assert texts.sort(columns).equals(wanted.sort(columns))
     assert wanted.is_empty() == (causes == ["event"])

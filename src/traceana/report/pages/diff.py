@@ -129,7 +129,7 @@ def differences(run_diff: Diff, *, by: DiffBy | None = None) -> CommandResult:
     def sections(page: Page, limit: int | None, _: bool) -> Page:
         from traceana.report.pages.diff_html import with_sections
 
-        tables = {grouping: differences(run_diff, by=grouping) for grouping in COLUMNS}
+        tables = {grouping: differences(run_diff, by=grouping) for grouping in run_diff.views}
         return with_sections(run_diff, tables, page, limit)
 
     return CommandResult.of(

@@ -33,6 +33,7 @@ SECTIONS: Final[Mapping[DiffBy, str]] = {
     "kernel": "Kernels",
     "gemm": "GEMMs",
     "transfer": "Transfers",
+    "line": "Lines of the program",
 }
 """The titles of the sections; the name of a section is what its table is grouped by."""
 
@@ -60,6 +61,8 @@ def with_sections(
     first = tuple(block for block in page.blocks if not (isinstance(block, Table) and block.folded))
     sections = []
     for by, title in SECTIONS.items():
+        if by not in tables:
+            continue
         content: list[Block] = list(icicle(run_diff)) if by == "layer" else []
         blocks = tables[by].page(limit=limit).blocks
         content += [block for block in blocks if isinstance(block, Table) and block.frame.height]

@@ -42,6 +42,7 @@ from traceana.report.pages.memory import memory
 from traceana.report.pages.transfers import all_collectives, transfers
 from traceana.table import chosen
 from traceana.timeline.steps import only_sums
+from traceana.timeline.work import has_frames
 
 if TYPE_CHECKING:
     from traceana.report.pages.overview import Overview
@@ -135,7 +136,13 @@ def with_sections(
 def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> tuple[Section, ...]:
     """Return the sections that need neither gaps nor paths."""
     collectives = all_collectives(trace)
+    of_program = []
+    if has_frames(trace):
+        from traceana.report.pages.lines import lines
+
+        of_program = [section("lines", "Lines of the program", lines(trace))]
     return (
+        *of_program,
         section("layers", "Layers", layers(trace)),
         section("types", "Layers by type", layers(trace, by="type"), folded=True),
         section(

@@ -29,6 +29,7 @@ _NONE: Final = {
     "collective": "(not recorded)",
     "operator": "(no operator)",
     "range": "(no range)",
+    "line": "(no line recorded)",
     "call": "(no call)",
 }
 
@@ -169,17 +170,19 @@ def per_step_result(
     *,
     keys: Sequence[str],
     sums: bool = False,
+    idle: bool = False,
 ) -> CommandResult:
     """Return what ``analyze`` returns of ``trace``, with columns per step, and its page.
 
     ``show`` makes the page of a part of the trace and of its result. Screens, HTML and Markdown
     show the means per measured step, where there are such steps, else, and with ``sums``, the sums
     over the capture, as also where some kernels were measured by another profiler. ``keys``
-    identify the rows.
+    identify the rows. With ``idle`` the figures are also of time without work, of which a part with
+    all work has less.
     """
     over = basis(trace)
     whole = analyze(trace)
-    part = over.analyzed(analyze, whole)
+    part = analyze(over.trace) if idle else over.analyzed(analyze, whole)
     exact = show(trace, over.with_step_columns(whole, part, keys), None)
     # Another profiler measures the first launches, which may be of the warm-up.
     is_measured = "measured" in whole.frame.columns and whole.frame["measured"].count() > 0

@@ -1,0 +1,259 @@
+"""``lines``: the work, waits and host time of each line of the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.charges import charges
+from traceana.columns.nesting import NONE, Ints, from_rows
+from traceana.result import Result, share_of, sums
+from traceana.table import (
+    COUNT,
+    FLOPS,
+    LONG,
+    NUMBER,
+    PATH,
+    SHARE,
+    TIME,
+    Column,
+    conformed,
+    laid_out,
+)
+from traceana.timeline.idle import analyzed_gaps, idle_time
+from traceana.timeline.source_frames import (
+    SourceFrames,
+    frames_of_gaps,
+    line_texts,
+    source_frames,
+)
+from traceana.timeline.steps import step_windows
+from traceana.timeline.work import processor, why_no_work, work, work_ns
+
+if TYPE_CHECKING:
+    from traceana.columns.nesting import Flags
+    from traceana.trace import Trace
+    from traceana.vocabulary.option_words import LinesBy
+
+NO_LINES: Final = (
+    "no lines of the program recorded: record it with traceana record, or with "
+    "torch.profiler(with_stack=True)"
+)
+NO_LAUNCH: Final = "(launch not recorded)"
+NO_FRAME: Final = "(no Python frame at the launch)"
+UNRECORDED: Final = "(no lines recorded)"
+
+_PASSES: Final = ("forward", "backward", "optimizer")
+COLUMNS: Final = laid_out(
+    (
+        Column(
+            "file",
+            PATH,
+            "the file, as recorded; in parentheses why there is none. Of work outside the "
+            "program's own files, the library's innermost one",
+        ),
+        Column("line", NUMBER, "number of the line; where functions are recorded, their first"),
+        Column("function", LONG, "the function around it"),
+        Column("text", LONG, "the line itself, where the recording keeps the file"),
+        Column("stack", LONG, "by stack: the program's lines that called it, outermost first"),
+        Column("calls", COUNT, "how often its work ran", additive=True),
+        *(
+            Column(f"{name}_ns", TIME, f"time of its {name} pass", additive=True)
+            for name in _PASSES[:2]
+        ),
+        Column("optimizer_ns", TIME, "time of its updates of parameters", additive=True),
+        Column("other_ns", TIME, "time of other work", additive=True),
+        Column("copy_ns", TIME, "time of its copies", additive=True),
+        Column("time_ns", TIME, "all of these", additive=True),
+        Column("share", SHARE, "of the GPU time, copies and memsets included, as in `report`"),
+        Column(
+            "idle_ns",
+            TIME,
+            "idle time that began while the host was on the line, as in `idle --by line`",
+            title="idle",
+            additive=True,
+        ),
+        Column(
+            "host_ns",
+            TIME,
+            "time of the host's thread on the line, without lines that it calls",
+            title="host",
+            additive=True,
+        ),
+        Column("flops", FLOPS, "FLOPs", additive=True),
+    ),
+    dropped="flops host_ns optimizer_ns other_ns copy_ns calls function forward_ns backward_ns",
+)
+_SUMMED: Final = tuple(column.name for column in COLUMNS if column.additive)
+
+
+def lines(trace: Trace, by: LinesBy = "line") -> Result:
+    """Return the work of ``trace`` by line of the program, function, file or stack of lines.
+
+    The columns are :data:`COLUMNS`. The rows add up to all work; work without a line has rows of
+    its own, with the reason in ``file``. Most time first, then most idle time.
+    """
+    found = source_frames(trace.whole)
+    rows = work(trace, "op", "call", "instruction", "direction", "kind", "duration")
+    frame = found.of_work(trace, rows)
+    launched = (from_rows(rows["op"]) != NONE) | (from_rows(rows["call"]) != NONE)
+    place = np.where(
+        frame != NONE, frame, np.where(launched, found.frames.height, found.frames.height + 1)
+    )
+    copy = (rows["kind"] == "memcpy").to_numpy()
+    direction = rows["direction"].cast(pl.String)
+    time = pl.col("duration")
+    part = pl.col("part")
+    parts = [*_PASSES, "other", "copy"]
+    summed = (
+        pl.DataFrame(
+            {
+                "place": place,
+                "part": pl.select(
+                    pl.when(pl.Series(copy))
+                    .then(pl.lit("copy"))
+                    .otherwise(pl.Series(direction.fill_null("other")))
+                ).to_series(),
+                "duration": rows["duration"],
+            }
+        )
+        .group_by("place")
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            *(time.filter(part == name).sum().alias(f"{name}_ns") for name in parts),
+            time.sum().alias("time_ns"),
+        )
+    )
+    sources = [
+        summed,
+        _placed(_idle_by_frame(trace, found), "idle_ns"),
+        _placed(_host_by_frame(trace, found), "host_ns"),
+        _placed(_flops_by_frame(trace, found), "flops"),
+    ]
+    reason = NO_FRAME if found.recorded else UNRECORDED
+    without = [(reason, None, None, False, NONE), (NO_LAUNCH, None, None, False, NONE)]
+    known = pl.concat(
+        [found.frames, pl.DataFrame(without, schema=found.frames.schema, orient="row")]
+    ).with_row_index("place")
+    keys = {
+        "line": ["file", "line", "function"],
+        "function": ["file", "function"],
+        "file": ["file"],
+        "stack": ["file", "line", "function", "stack"],
+    }[by]
+    table = (
+        pl.concat([source.cast({"place": pl.UInt32}) for source in sources], how="diagonal")
+        .group_by("place")
+        .agg(pl.all().sum())
+        .join(known, on="place")
+    )
+    if by == "stack":
+        table = table.with_columns(_stacks(known, table["place"]))
+    first = [pl.col("line").min()] if by == "function" else []
+    table = table.group_by(keys).agg(pl.col(_SUMMED).sum(), *first)
+    # A frame of the program whose work, waits and time are nothing did run nothing.
+    table = table.filter(pl.any_horizontal(pl.col(_SUMMED) != 0))
+    table = table.with_columns(share_of(work_ns(trace)))
+    if by in ("line", "stack"):
+        table = table.with_columns(line_texts(trace, table))
+    order = ["time_ns", "idle_ns", "host_ns", *keys]
+    table = table.sort(order, descending=[True, True, True, *[False] * len(keys)], nulls_last=True)
+    table = conformed(table, COLUMNS)
+    notes = [] if rows.height else [why_no_work(trace)]
+    if not found.recorded:
+        notes.append(NO_LINES)
+    elif rows.height:
+        of_program = int(rows["duration"].filter(pl.Series(_is_own(found, frame))).sum())
+        whole = max(work_ns(trace), 1)
+        notes.append(
+            f"lines of the program: {100 * of_program / whole:.1f} % of the {processor(trace)} time"
+        )
+    return Result(table, sums(table, *_SUMMED), tuple(notes), COLUMNS)
+
+
+def _is_own(found: SourceFrames, frame: Ints) -> Flags:
+    own = np.append(found.frames["own"].to_numpy(), [False])
+    return own[frame]
+
+
+def _placed(values: Ints, name: str) -> pl.DataFrame:
+    """Return the rows with a value; the last of ``values`` is of no frame."""
+    rows = np.flatnonzero(values)
+    return pl.DataFrame({"place": rows, name: values[rows]})
+
+
+def _idle_by_frame(trace: Trace, found: SourceFrames) -> Ints:
+    """Return the idle time (ns) of each frame, the last entry that without a frame."""
+    total = np.zeros(found.frames.height + 1, dtype=np.int64)
+    if found.ranges.height:
+        of_gaps = idle_time(trace)
+        gaps = analyzed_gaps(trace, of_gaps, of_gaps.gaps)
+        np.add.at(total, frames_of_gaps(trace.whole, gaps), gaps["part"].to_numpy())
+    return total
+
+
+def _host_by_frame(trace: Trace, found: SourceFrames) -> Ints:
+    """Return the time (ns) of each frame on its thread, without the frames that it calls.
+
+    In the windows of the selected steps, else in the whole recording.
+    """
+    if not found.ranges.height:
+        return np.zeros(found.frames.height + 1, dtype=np.int64)
+    windows = step_windows(trace) if trace.tables.steps.height else pl.DataFrame()
+    if windows.is_empty():
+        start = found.nesting.start.min(initial=0)
+        end = found.nesting.end.max(initial=0)
+        return _time_by_frame(found, np.array([start]), np.array([end]))
+    merged = windows.select("start", "end").sort("start")
+    starts, ends = merged["start"].to_numpy(), np.maximum.accumulate(merged["end"].to_numpy())
+    # Windows of several processes overlap: their union.
+    starts = np.maximum(starts, np.concatenate(([starts[0]], ends[:-1])))
+    return _time_by_frame(found, starts, np.maximum(ends, starts))
+
+
+def _time_by_frame(found: SourceFrames, starts: Ints, ends: Ints) -> Ints:
+    """Return for each frame how much of disjoint, ordered windows it has on the main threads."""
+    total = np.zeros(found.frames.height + 1, dtype=np.int64)
+    nesting = found.nesting
+    within = np.concatenate(([0], np.cumsum(ends - starts)))
+
+    def before(time: Ints) -> Ints:
+        """Return how much of the windows lies before each moment."""
+        window = np.searchsorted(starts, time, side="right")
+        last = np.maximum(window - 1, 0)
+        return within[last] + np.where(window > 0, np.minimum(time, ends[last]) - starts[last], 0)
+
+    if not len(starts):
+        return total
+    time = before(nesting.end) - before(nesting.start)
+    inner = nesting.parent != NONE
+    own = time.copy()
+    np.subtract.at(own, nesting.parent[inner], time[inner])
+    on_main = np.isin(nesting.key, found.main)
+    np.add.at(total, found.of_range[on_main], own[on_main])
+    return total
+
+
+def _flops_by_frame(trace: Trace, found: SourceFrames) -> Ints:
+    total = np.zeros(found.frames.height + 1, dtype=np.int64)
+    counted = charges(trace, trace.manifest).frame.filter(pl.col("flops") > 0)
+    frame = found.of_work(
+        trace, counted.select("op", "instruction", pl.lit(None, pl.UInt32).alias("call"))
+    )
+    np.add.at(total, frame, counted["flops"].to_numpy())
+    return total
+
+
+def _stacks(known: pl.DataFrame, places: pl.Series) -> pl.Series:
+    """Return the program's stack of each of ``places``, outermost line first."""
+    names = [
+        file if line is None else f"{file}:{line}"
+        for file, line in known.select("file", "line").iter_rows()
+    ]
+    stacks: list[str] = []
+    # A caller has a smaller number.
+    for name, parent in zip(names, known["parent"], strict=True):
+        stacks.append(name if parent == NONE else f"{stacks[parent]} > {name}")
+    return pl.Series("stack", [stacks[place] for place in places], dtype=pl.String)

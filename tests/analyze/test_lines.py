@@ -1,0 +1,195 @@
+"""``lines`` on small traces with known results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.support.traces import TraceBuilder
+from traceana.analyze.lines import NO_FRAME, NO_LAUNCH, NO_LINES, UNRECORDED, lines
+from traceana.enrich import attribute
+from traceana.timeline.idle import idle
+from traceana.trace import Trace
+
+MAIN, ENGINE = 1, 2
+
+
+def frame(b: TraceBuilder, text: str, start: int, end: int, thread: int = MAIN) -> None:
+    b.row("ranges", text=text, kind="python", process=9, thread=thread, start=start,
+          duration=end - start)  # fmt: skip
+
+
+def op(b: TraceBuilder, name: str, start: int, end: int, **columns: Any) -> None:
+    columns = {"thread": MAIN, **columns}
+    b.row("ops", name=name, process=9, start=start, duration=end - start, **columns)
+
+
+def kernel(b: TraceBuilder, at: int, start: int, duration: int, thread: int = MAIN) -> None:
+    """Add a launch and its kernel."""
+    number = len(b.rows["calls"]) + 1 if hasattr(b, "rows") else at
+    b.row("calls", name="cudaLaunchKernel", process=9, thread=thread, start=at, duration=2,
+          correlation=number)  # fmt: skip
+    b.kernel("k", start, duration, correlation=number, process=9)
+
+
+def training() -> Trace:
+    """One step: a line that loads, one that calls the model, ``backward``, and one that waits.
+
+    The model's two lines launch 100 and 200 ns, their gradients 300 and 600 ns; the engine's
+    accumulation has no forward operator. The host waits for the device in ``train.py(14)``.
+    """
+    b = TraceBuilder()
+    frame(b, "train.py(5): main", 0, 10_000)
+    frame(b, "train.py(10): step", 0, 100)
+    frame(b, "train.py(11): step", 100, 400)
+    frame(b, "torch/nn/modules/module.py(1751): _call_impl", 110, 390)
+    frame(b, "model.py(41): forward", 120, 250)
+    frame(b, "torch/nn/functional.py(20): linear", 130, 240)
+    frame(b, "<built-in function linear>", 140, 230)
+    op(b, "aten::addmm", 150, 220, sequence=1)
+    kernel(b, 160, 1_000, 100)
+    frame(b, "model.py(42): forward", 250, 380)
+    op(b, "aten::relu", 260, 300, sequence=2)
+    kernel(b, 270, 1_100, 200)
+    frame(b, "train.py(12): step", 400, 900)
+    for at, number, name, start, time in (
+        (420, 2, "ReluBackward0", 1_300, 300),
+        (520, 1, "AddmmBackward0", 1_600, 600),
+    ):
+        node = {"thread": ENGINE, "sequence": number, "direction": "backward"}
+        op(b, f"autograd::engine::evaluate_function: {name}", at, at + 80, **node)
+        op(b, name, at + 5, at + 75, **node)
+        kernel(b, at + 10, start, time, ENGINE)
+    kernel(b, 700, 2_200, 50, ENGINE)
+    frame(b, "train.py(14): step", 900, 2_400)
+    frame(b, "train.py(15): step", 2_400, 5_000)
+    kernel(b, 3_000, 3_250, 70)
+    # A launch that is not recorded.
+    b.kernel("lost", 3_320, 30, correlation=99_999, process=9)
+    return attribute(b.build())
+
+
+def rows(trace: Trace, **options: Any) -> dict[str, dict[str, Any]]:
+    return {
+        row["file"] if row["line"] is None else f"{row['file']}:{row['line']}": row
+        for row in lines(trace, **options).frame.to_dicts()
+    }
+
+
+def test_work_is_on_the_program_s_innermost_line_and_gradients_on_that_of_the_forward_pass() -> (
+    None
+):
+    found = rows(training())
+    assert (found["model.py:41"]["forward_ns"], found["model.py:41"]["backward_ns"]) == (100, 600)
+    assert (found["model.py:42"]["forward_ns"], found["model.py:42"]["backward_ns"]) == (200, 300)
+    # What the engine launches for no operator is of the line that called backward().
+    assert found["train.py:12"]["time_ns"] == 50
+    assert found["train.py:15"]["time_ns"] == 70
+    assert found[NO_LAUNCH]["time_ns"] == 30
+    assert found["model.py:41"]["function"] == "forward"
+
+
+def test_idle_time_is_of_the_line_on_which_the_device_ran_dry() -> None:
+    trace = training()
+    found = rows(trace)
+    # From the end of the last kernel, 2,250, to the next at 3,250: the host waits in line 14.
+    assert found["train.py:14"]["idle_ns"] == 1_000
+    assert found["train.py:15"]["idle_ns"] == 0
+    by_line = dict(idle(trace, "line").frame.select("line", "time_ns").iter_rows())
+    assert by_line["train.py:14"] == 1_000
+
+
+def test_host_time_is_without_the_lines_that_are_called() -> None:
+    found = rows(training())
+    assert found["train.py:11"]["host_ns"] == 300 - 130 - 130
+    assert found["model.py:41"]["host_ns"] == 130
+    assert found["train.py:14"]["host_ns"] == 1_500
+    # The frame that was running when the recording began.
+    assert found["train.py:5"]["host_ns"] == 10_000 - 5_000
+
+
+@pytest.mark.parametrize("by", ["line", "function", "file", "stack"])
+def test_rows_add_up_to_all_work(by: Any) -> None:
+    trace = training()
+    table = lines(trace, by)
+    time = int(trace.tables.activities["duration"].sum())
+    assert table.totals["time_ns"] == table.frame["time_ns"].sum() == time
+    parts = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "copy_ns")
+    assert sum(table.frame[part].sum() for part in parts) == time
+
+
+def test_by_function_file_and_stack() -> None:
+    trace = training()
+    functions = lines(trace, "function").frame.filter(file="model.py").to_dicts()
+    assert [(row["function"], row["line"], row["time_ns"]) for row in functions] == [
+        ("forward", 41, 1_200)
+    ]
+    assert rows(trace, by="file")["model.py"]["time_ns"] == 1_200
+    stacks = dict(lines(trace, "stack").frame.select("line", "stack").iter_rows())
+    assert stacks[41] == "train.py:5 > train.py:11 > model.py:41"
+
+
+def test_a_library_has_its_own_line_where_the_program_has_none() -> None:
+    b = TraceBuilder()
+    frame(b, "threading.py(1032): _bootstrap", 0, 1_000)
+    frame(b, "/opt/venv/lib/python3.12/site-packages/lib/core.py(7): run", 10, 900)
+    op(b, "aten::mm", 20, 50)
+    kernel(b, 30, 100, 10)
+    assert rows(attribute(b.build()))[
+        "/opt/venv/lib/python3.12/site-packages/lib/core.py:7"
+    ]["time_ns"] == 10  # fmt: skip
+
+
+def test_work_without_frames_says_why() -> None:
+    b = TraceBuilder()
+    op(b, "aten::mm", 20, 50)
+    kernel(b, 30, 100, 10)
+    table = lines(attribute(b.build()))
+    assert table.frame["file"].to_list() == [UNRECORDED]
+    assert NO_LINES in table.notes
+    frame(b, "train.py(3): main", 200, 300)
+    op(b, "aten::mm", 210, 250)
+    kernel(b, 220, 400, 7)
+    found = rows(attribute(b.build()))
+    assert (found[NO_FRAME]["time_ns"], found["train.py:3"]["time_ns"]) == (10, 7)
+
+
+def test_the_text_of_stacks_is_read_innermost_first() -> None:
+    b = TraceBuilder()
+    text = "torch/nn/functional.py(9): linear;<built-in x>;net.py(8): forward;main.py(3): <module>"
+    op(b, "aten::linear", 0, 50, frames=text)
+    op(b, "aten::addmm", 10, 40)
+    kernel(b, 20, 100, 10)
+    found = lines(attribute(b.build()), "stack").frame.row(0, named=True)
+    assert (found["file"], found["line"], found["stack"]) == ("net.py", 8, "main.py:3 > net.py:8")
+
+
+def test_lines_of_record_are_frames_and_no_layers() -> None:
+    b = TraceBuilder()
+    for text, start, end in (("train.py(3): main", 0, 900), ("net.py(8): forward", 10, 500)):
+        b.row("ranges", text=f"traceana line: {text}", kind="annotation", process=9, thread=MAIN,
+              start=start, duration=end - start)  # fmt: skip
+    op(b, "aten::mm", 20, 50)
+    kernel(b, 30, 1_000, 10)
+    trace = attribute(b.build())
+    assert rows(trace)["net.py:8"]["time_ns"] == 10
+    assert trace.tables.layers["path"].to_list() == ["mm_0"]
+    assert set(trace.tables.ranges["kind"]) == {"python"}
+
+
+@pytest.mark.parametrize("listed", ['{"files": {"net.py": "net.py"}}', "[]", "{", '{"files": 3}'])
+def test_texts_are_those_of_the_recorded_run(listed: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "files.json").write_text(listed)
+    (tmp_path / "source" / "net.py").write_text("\n".join(f"line {n}" for n in range(1, 50)))
+    trace = training().with_meta(source=str(tmp_path / "trace.json"))
+    assert lines(trace).frame["text"].null_count() == lines(trace).frame.height
+    (tmp_path / "source" / "files.json").write_text(
+        json.dumps({"files": {"model.py": "net.py", "train.py": "../../secret"}})
+    )
+    texts = lines(trace).frame.filter(pl.col("text").is_not_null())
+    assert dict(texts.select("line", "text").iter_rows()) == {41: "line 41", 42: "line 42"}
