@@ -177,7 +177,12 @@ def source_frames(trace: Trace) -> SourceFrames:
     found = _Frames()
     of_range = found.of_ranges(ranges, nesting)
     of_op_text = Tree.of_table(tables.ops).inherit(found.of_texts(tables.ops["frames"]))
-    of_instruction = found.of_texts(tables.instructions["frames"])
+    of_instruction = found.of_texts(tables.instructions["frames"]).copy()
+    # A fusion whose root has no stack has that of an instruction inside, the last one with a stack.
+    around = from_rows(tables.instructions["parent"])
+    inside = np.flatnonzero((of_instruction != NONE) & (around != NONE))
+    inside = inside[of_instruction[around[inside]] == NONE]
+    of_instruction[around[inside]] = of_instruction[inside]
     schema = {"file": pl.String, "line": pl.Int64, "function": pl.String, "own": pl.Boolean}
     frames = pl.DataFrame(found.rows, schema={**schema, "parent": pl.Int64}, orient="row")
     main = _main_threads(threads, (tables.ops, tables.calls, ranges), ranges["duration"])

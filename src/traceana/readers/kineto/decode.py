@@ -57,6 +57,7 @@ class Args(Struct, gc=False, frozen=True):
     strides: Raw = named(default=ABSENT, name="Input Strides")
     inputs: Raw = named(default=ABSENT, name="Concrete Inputs")
     module: str | None = named(default=None, name="Module Hierarchy")
+    frames: object = named(default=None, name="Call stack")  # text
     # What torch.cuda.graph's annotations add to the kernels of a CUDA graph: the module's path.
     annotation: object = None
     annotation_text: object = named(default=None, name="str")
@@ -149,6 +150,7 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "input_strides": ("r", "strides"),
         "inputs": ("r", "inputs"),
         "module": ("s", "module"),
+        "frames": ("s", "frames"),
         # Of the operators around the launch of a collective, which are picked out of them.
         **_GROUP,
     },
@@ -409,12 +411,13 @@ def columns_from(scanned: Scanned) -> Columns:
     if memory.height:
         frames["memory"] = memory
     for name, frame in frames.items():
-        # An absent name is an empty one, and an empty module is absent.
+        # An absent name is an empty one, and an empty module or stack is absent.
         if "name" in frame.columns and frame["name"].null_count():
             frame = frame.with_columns(pl.col("name").fill_null(""))
-        if "module" in frame.columns and "" in scanned.texts:
-            module = pl.when(pl.col("module") != "").then("module")
-            frame = frame.with_columns(module.alias("module"))
+        if name == "op" and "" in scanned.texts:
+            frame = frame.with_columns(
+                pl.when(pl.col(text) != "").then(text).alias(text) for text in ("module", "frames")
+            )
         columns.frames[name].append(frame[[*FRAMES[name]]])
     for route in scanned.routes:
         if route.frame is None:

@@ -64,6 +64,7 @@ class Row(NamedTuple):
     opcode: str
     target: str | None
     scope: str | None
+    frames: str | None
     attributes: str | None
     input_shapes: str | None = None
     input_types: str | None = None
@@ -208,7 +209,8 @@ class HloPrograms:
         content = self._buffer.data[proto.start : proto.end].tobytes()
         budget = _TEXT_PER_BYTE * len(content)
         try:
-            decoded, lost = rows(read_module(content), budget)
+            module = read_module(content)
+            decoded, lost = rows(module, budget)
         except WireError:
             self._ledger.add(
                 "malformed", 1, table="instructions", kept=True, detail=f"HLO program {label}"
@@ -216,6 +218,13 @@ class HloPrograms:
             return None
         self._ledger.add(
             "lost_field", lost, table="instructions", kept=True, detail="attributes of instructions"
+        )
+        self._ledger.add(
+            "lost_field",
+            module.lost_stacks,
+            table="instructions",
+            kept=True,
+            detail="Python stacks of instructions",
         )
         named = _LABEL.match(label)
         frame = pl.DataFrame(decoded, schema=_ROWS, orient="row").with_columns(
@@ -286,6 +295,7 @@ def rows(module: Module, text_budget: int) -> tuple[list[Row], int]:
             instruction.opcode,
             instruction.target or None,
             instruction.scope or None,
+            instruction.frames or None,
             msgspec.json.encode(described).decode() if described else None,
         )
         if text_budget >= 0:

@@ -25,6 +25,8 @@ _MESSAGES: Final[Messages] = {
         "computations": (3, ["HloComputationProto"]),
         "entry_computation_id": (6, "int64"),
         "schedule": (7, "HloScheduleProto"),
+        # Parsed apart: a damaged one leaves the program.
+        "stack_frame_index": (17, "bytes"),
     },
     "HloScheduleProto": {"sequences": (1, ["ScheduleEntry"])},
     # An entry of a map.
@@ -53,7 +55,25 @@ _MESSAGES: Final[Messages] = {
         "feature_group_count": (50, "int64"),
         "batch_group_count": (58, "int64"),
     },
-    "OpMetadata": {"op_name": (2, "bytes")},
+    "OpMetadata": {
+        "op_name": (2, "bytes"),
+        "source_file": (3, "bytes"),
+        "source_line": (4, "int64"),
+        "stack_frame_id": (15, "int64"),
+    },
+    # Numbers in it count from 1; 0 is none.
+    "StackFrameIndexProto": {
+        "file_names": (1, ["bytes"]),
+        "function_names": (2, ["bytes"]),
+        "file_locations": (3, ["FileLocation"]),
+        "stack_frames": (4, ["StackFrame"]),
+    },
+    "FileLocation": {
+        "file_name_id": (1, "int64"),
+        "function_name_id": (2, "int64"),
+        "line": (3, "int64"),
+    },
+    "StackFrame": {"file_location_id": (1, "int64"), "parent_frame_id": (2, "int64")},
     "ShapeProto": {
         "element_type": (2, "uint64"),
         "dimensions": (3, ["int64"]),
@@ -94,6 +114,15 @@ _DEEPEST: Final = 16
 """Levels of nested tuples; deeper ones are shown as empty."""
 _HIGHEST_RANK: Final = 64
 """Dimensions of an array whose elements are counted: a product of a million sizes takes hours."""
+_MOST_FRAMES: Final = 500
+"""Frames of a stack; those farther out are left out."""
+_LONGEST_STACK: Final = 1 << 16
+"""Characters of a stack, which has the frames that fit."""
+_FRAMES_PER_BYTE: Final = 128
+"""Limit of the text of stacks: characters in the table per byte of the program. Stacks share frames
+and names, so that a small program could have stacks that fill the memory."""
+_LEAST_FRAME: Final = 64
+"""Characters that a frame counts at least, which bounds the time as well."""
 _TUPLE: Final = 13
 _ELEMENT_TYPES: Final = {
     1: "pred",
@@ -168,13 +197,15 @@ UNKNOWN: Final = Shape("null", "null")
 class Instruction(msgspec.Struct):
     """One instruction; ``window`` and later fields are protocol buffers, None where absent.
 
-    ``parameter`` is the place of a parameter among those of its computation.
+    ``frames`` is the Python stack as in the table, empty where unknown; a fusion without one has
+    that of its root. ``parameter`` is the place of a parameter among those of its computation.
     """
 
     name: str
     opcode: str
     shape: Shape
     scope: str
+    frames: str
     number: int
     operands: Sequence[int]
     called: Sequence[int]
@@ -199,10 +230,14 @@ class Computation(msgspec.Struct):
 
 
 class Module(msgspec.Struct):
-    """A program: ``entry`` is the number of the computation that runs."""
+    """A program: ``entry`` is the number of the computation that runs.
+
+    ``lost_stacks`` counts the instructions whose stack is damaged, or too long to be kept.
+    """
 
     entry: int
     computations: list[Computation]
+    lost_stacks: int = 0
 
 
 def read_module(proto: bytes) -> Module:
@@ -212,26 +247,53 @@ def read_module(proto: bytes) -> Module:
     """
     module = _parsed("HloProto", proto).hlo_module
     shapes = _Shapes()
+    stacks = _Stacks(module.stack_frame_index, _FRAMES_PER_BYTE * len(proto))
     schedule = {entry.key: entry.value.instruction_ids for entry in module.schedule.sequences}
     computations = []
     for computation in module.computations:
-        instructions = [_instruction(message, shapes) for message in computation.instructions]
+        instructions = [
+            _instruction(message, shapes, stacks) for message in computation.instructions
+        ]
         order = {number: at for at, number in enumerate(schedule.get(computation.id, ()))}
         if all(instruction.number in order for instruction in instructions):
             instructions.sort(key=lambda instruction: order[instruction.number])
         computations.append(Computation(computation.id, computation.root_id, instructions))
-    return Module(module.entry_computation_id, computations)
+    if stacks.found:
+        _take_frames_of_roots(computations, stacks)
+    return Module(module.entry_computation_id, computations, stacks.lost)
 
 
-def _instruction(message: Any, shapes: _Shapes) -> Instruction:
-    def optional(field: str) -> bytes | None:
-        return getattr(message, field) if message.HasField(field) else None
+def _take_frames_of_roots(computations: list[Computation], stacks: _Stacks) -> None:
+    """Give a fusion without a stack that of the root of its computation."""
+    fusions = [
+        instruction
+        for computation in computations
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion" and not instruction.frames and instruction.called
+    ]
+    called = {fusion.called[0] for fusion in fusions}
+    roots = {
+        computation.number: instruction
+        for computation in computations
+        if computation.number in called
+        for instruction in computation.instructions
+        if instruction.number == computation.root
+    }
+    # A computation comes after those that it calls: the fusion within a fusion has its own by then.
+    for fusion in fusions:
+        root = roots.get(fusion.called[0])
+        if root is not None and root.frames:
+            fusion.frames = stacks.afforded(root.frames)
 
+
+def _instruction(message: Any, shapes: _Shapes, stacks: _Stacks) -> Instruction:
+    metadata = message.metadata if message.HasField("metadata") else None
     return Instruction(
         name=_text(message.name),
         opcode=_text(message.opcode),
         shape=shapes.of(message.shape) if message.HasField("shape") else UNKNOWN,
-        scope=_text(message.metadata.op_name),
+        scope="" if metadata is None else _text(metadata.op_name),
+        frames="" if metadata is None else stacks.of(metadata),
         number=message.id,
         operands=tuple(message.operand_ids),
         called=tuple(message.called_computation_ids),
@@ -240,16 +302,116 @@ def _instruction(message: Any, shapes: _Shapes) -> Instruction:
         kind=_text(message.fusion_kind),
         feature_groups=message.feature_group_count,
         batch_groups=message.batch_group_count,
-        window=optional("window"),
-        convolution=optional("convolution_dimension_numbers"),
-        dot=optional("dot_dimension_numbers"),
+        window=_optional(message, "window"),
+        convolution=_optional(message, "convolution_dimension_numbers"),
+        dot=_optional(message, "dot_dimension_numbers"),
         config=message.backend_config,
     )
 
 
+def _optional(message: Any, field: str) -> bytes | None:
+    return getattr(message, field) if message.HasField(field) else None
+
+
 def _text(content: bytes) -> str:
     # Fields of text are declared as bytes: protobuf refuses a message with invalid UTF-8.
-    return content.decode("utf-8", "replace")
+    return content.decode("utf-8", "replace") if content else ""
+
+
+class _Stacks:
+    """Makes the text of Python stacks; instructions of one stack share their text.
+
+    ``found`` is whether any has one; ``lost`` counts those whose stack is damaged, or beyond the
+    ``budget`` of characters.
+    """
+
+    def __init__(self, content: bytes, budget: int) -> None:
+        self.found = False
+        self.lost = 0
+        self._budget = budget
+        try:
+            index = _parsed("StackFrameIndexProto", content)
+        except WireError:
+            index = _parsed("StackFrameIndexProto", b"")
+        self._files = [_text(name) for name in index.file_names]
+        self._functions = [_text(name) for name in index.function_names]
+        self._places, self._frames = index.file_locations, index.stack_frames
+        self._texts: dict[int, tuple[str, bool]] = {}
+        """Of a place: ``model.py(41): forward``, empty where it has no file, and whether whole."""
+        self._stacks: dict[int, tuple[str, bool]] = {}
+        """Of a frame: it and those around it, and whether they are whole."""
+
+    def of(self, metadata: Any) -> str:
+        """Return the stack of an instruction's metadata, or the line alone; empty without both."""
+        text, whole = "", True
+        if number := metadata.stack_frame_id:
+            if (known := self._stacks.get(number)) is None:
+                known = self._stacks[number] = self._stack(number)
+            text, whole = known
+        if not text and (file := metadata.source_file):
+            text = _line(_text(file), metadata.source_line)
+        return self.afforded(text, whole=whole) if text or not whole else ""
+
+    def afforded(self, text: str, *, whole: bool = True) -> str:
+        """Return ``text``, empty where it is too long; count it if lost, or not ``whole``."""
+        fits = len(text) <= min(self._budget, _LONGEST_STACK)
+        self.lost += not (whole and fits)
+        if not fits:
+            return ""
+        self.found = True
+        self._budget -= len(text)
+        return text
+
+    def _stack(self, number: int) -> tuple[str, bool]:
+        """Return the frames from ``number`` outwards, and whether they are whole."""
+        if self._budget <= 0:
+            return "", False
+        texts: list[str] = []
+        seen: set[int] = set()
+        whole, length = True, 0
+        while number:
+            in_index = 0 < number <= len(self._frames)
+            if not in_index or number in seen or len(seen) == _MOST_FRAMES:
+                whole = False
+                break
+            seen.add(number)
+            frame = self._frames[number - 1]
+            text, known = self._at(frame.file_location_id)
+            length += len(text) + 1
+            if length > _LONGEST_STACK:
+                whole = False
+                break
+            whole &= known
+            if text:
+                texts.append(text)
+            number = frame.parent_frame_id
+        self._budget -= _LEAST_FRAME * len(seen)
+        # One beyond the budget is not kept.
+        return (";".join(texts), whole) if length <= self._budget else ("", False)
+
+    def _at(self, place: int) -> tuple[str, bool]:
+        if (known := self._texts.get(place)) is None:
+            known = self._texts[place] = self._frame(place)
+            self._budget -= len(known[0])
+        return known
+
+    def _frame(self, number: int) -> tuple[str, bool]:
+        if not 0 < number <= len(self._places):
+            return "", False
+        place = self._places[number - 1]
+        if not 0 < place.file_name_id <= len(self._files):
+            return "", False
+        file, function = self._files[place.file_name_id - 1], ""
+        whole = 0 <= place.function_name_id <= len(self._functions)
+        if whole and place.function_name_id:
+            function = f": {self._functions[place.function_name_id - 1]}"
+        if len(file) + len(function) > min(self._budget, _LONGEST_STACK):
+            return "", False
+        return _line(file, place.line) + function, whole
+
+
+def _line(file: str, line: int) -> str:
+    return f"{file}({line})" if line > 0 else file
 
 
 class _Shapes:
