@@ -64,7 +64,7 @@ def attribute(
     ranges where it has no operators (:mod:`traceana.enrich.cpu`), unless ``of_device``.
     """
     ledger = Ledger()
-    trace = trace.with_tables(ranges=with_lines(trace.tables.ranges))
+    trace = with_lines(trace)
     activities, names, devices = trace.tables.activities, trace.tables.names, trace.tables.devices
     calls, ranges = trace.tables.calls, trace.tables.ranges
     activities = with_calls(activities, calls, ledger)

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.nesting import NONE, Ints, Nesting, take, to_rows
-from traceana.trace.schema import Direction
+from traceana.trace import Trace
+from traceana.trace.schema import Direction, conform
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 """Kinds that mark parts of the program; Python frames and OS calls are too many."""
@@ -43,18 +44,37 @@ LINE_MARK: Final = "traceana line: "
 """The beginning of the ranges by which ``traceana record`` marks the lines of a program."""
 
 
-def with_lines(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ranges`` with the marked lines of the program as frames of Python."""
-    # Texts are few.
-    if not ranges["text"].unique().cast(pl.String).str.starts_with(LINE_MARK).any():
-        return ranges
-    text = pl.col("text").cast(pl.String)
-    marked = text.str.starts_with(LINE_MARK)
-    kind = pl.when(marked).then(pl.lit("python")).otherwise(pl.col("kind").cast(pl.String))
-    without_mark = pl.when(marked).then(text.str.strip_prefix(LINE_MARK)).otherwise(text)
-    return ranges.with_columns(
-        kind.cast(ranges.schema["kind"]).alias("kind"),
-        without_mark.cast(ranges.schema["text"]).alias("text"),
+def with_lines(trace: Trace) -> Trace:
+    """Return ``trace`` with the marked lines of the program as frames of Python.
+
+    torch.profiler records them as operators, others as annotations.
+    """
+    ops, ranges = trace.tables.ops, trace.tables.ranges
+    is_line = [
+        # Texts are few.
+        column.cast(pl.String).str.starts_with(LINE_MARK)
+        if column.unique().cast(pl.String).str.starts_with(LINE_MARK).any()
+        else None
+        for column in (ops["name"], ranges["text"])
+    ]
+    of_ops, of_ranges = is_line
+    if of_ranges is not None:
+        kind = pl.when(of_ranges).then(pl.lit("python")).otherwise(pl.col("kind").cast(pl.String))
+        text = pl.col("text").cast(pl.String).str.strip_prefix(LINE_MARK)
+        ranges = ranges.with_columns(
+            kind.cast(ranges.schema["kind"]).alias("kind"),
+            text.cast(ranges.schema["text"]).alias("text"),
+        )
+    if of_ops is not None:
+        lines = ops.filter(of_ops).select(
+            pl.col("name").cast(pl.String).str.strip_prefix(LINE_MARK).alias("text"),
+            pl.lit("python").alias("kind"),
+            *("process", "thread", "start", "duration", "rank"),
+        )
+        ranges = pl.concat([ranges, conform("ranges", lines)])
+        ops = ops.filter(~of_ops)
+    return (
+        trace if of_ops is None and of_ranges is None else trace.with_tables(ops=ops, ranges=ranges)
     )
 
 
