@@ -168,17 +168,23 @@ def test_the_text_of_stacks_is_read_innermost_first() -> None:
     assert (found["file"], found["line"], found["stack"]) == ("net.py", 8, "main.py:3 > net.py:8")
 
 
-def test_lines_of_record_are_frames_and_no_layers() -> None:
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_lines_of_record_are_frames_and_no_layers(by_torch: bool) -> None:
+    """torch.profiler writes them as operators."""
     b = TraceBuilder()
     for text, start, end in (("train.py(3): main", 0, 900), ("net.py(8): forward", 10, 500)):
-        b.row("ranges", text=f"traceana line: {text}", kind="annotation", process=9, thread=MAIN,
-              start=start, duration=end - start)  # fmt: skip
+        columns = {"process": 9, "thread": MAIN, "start": start, "duration": end - start}
+        if by_torch:
+            b.row("ops", name=f"traceana line: {text}", **columns)
+        else:
+            b.row("ranges", text=f"traceana line: {text}", kind="annotation", **columns)
     op(b, "aten::mm", 20, 50)
     kernel(b, 30, 1_000, 10)
     trace = attribute(b.build())
     assert rows(trace)["net.py:8"]["time_ns"] == 10
     assert trace.tables.layers["path"].to_list() == ["mm_0"]
     assert set(trace.tables.ranges["kind"]) == {"python"}
+    assert trace.tables.ops["name"].to_list() == ["aten::mm"]
 
 
 @pytest.mark.parametrize("listed", ['{"files": {"net.py": "net.py"}}', "[]", "{", '{"files": 3}'])

@@ -73,9 +73,9 @@ def with_lines(trace: Trace) -> Trace:
         )
         ranges = pl.concat([ranges, conform("ranges", lines)])
         ops = ops.filter(~of_ops)
-    return (
-        trace if of_ops is None and of_ranges is None else trace.with_tables(ops=ops, ranges=ranges)
-    )
+    if of_ops is None and of_ranges is None:
+        return trace
+    return trace.with_tables(ops=ops, ranges=ranges)
 
 
 class ThreadRanges(msgspec.Struct, frozen=True):

@@ -18,7 +18,8 @@ _LARGEST: Final = 1 << 22
 def kept_files(folder: Path, files: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """Return the lines of those of ``files`` that the run in ``folder`` keeps, by file.
 
-    What is damaged, or is no regular file inside the folder, is left out.
+    A file that is recorded by its whole path is the one whose name ends it, if there is one. What
+    is damaged, or is no regular file inside the folder, is left out.
     """
     source = folder / SOURCE_FOLDER
     try:
@@ -26,9 +27,12 @@ def kept_files(folder: Path, files: Iterable[str]) -> Mapping[str, Sequence[str]
         root = source.resolve(strict=True)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
+    if not isinstance(listed, dict):
+        return {}
     content: dict[str, Sequence[str]] = {}
     for file in files:
-        name = listed.get(file) if isinstance(listed, dict) else None
+        ending = [name for name in listed if file == name or file.endswith(f"/{name}")]
+        name = listed[ending[0]] if len(ending) == 1 else None
         if not isinstance(name, str):
             continue
         try:
