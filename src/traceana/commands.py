@@ -239,7 +239,6 @@ COMMANDS: Final = {
             function="traceana.report.pages.lines:lines",
             of="trace",
             columns="analyze.lines:COLUMNS analyze.per_step:COLUMNS",
-            pictures=False,
             options=(
                 Option("by", LinesBy, "One row per line, function, file, or stack of lines."),
                 _SUM,

@@ -125,6 +125,14 @@ class RecordOptions:
             "one: the command runs twice.",
         ),
     ] = False
+    no_lines: Annotated[
+        bool,
+        typer.Option("--no-lines", help="Record no lines of the program's own files."),
+    ] = False
+    no_source: Annotated[
+        bool,
+        typer.Option("--no-source", help="Keep no copies of the files whose lines are recorded."),
+    ] = False
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -213,6 +221,8 @@ def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions
         steps=options.steps,
         stop=options.stop or bool(options.sweep),
         timed=not options.no_baseline and not options.baseline_run,
+        lines=not options.no_lines,
+        source=not options.no_source,
     )
 
 

@@ -205,8 +205,9 @@ _STEP: Final = {
 class Script(msgspec.Struct, frozen=True):
     """The command ``words``; with ``stop`` it ends after the window.
 
-    With ``timed``, steps around the recorded ones are timed without the profiler. A launch without
-    a profiler ends after the window, because only its step times are needed.
+    With ``timed``, steps around the recorded ones are timed without the profiler. With ``lines``
+    the lines of its own files are recorded, and with ``source`` these files are kept. A launch
+    without a profiler ends after the window, because only its step times are needed.
     """
 
     words: tuple[str, ...]
@@ -215,6 +216,8 @@ class Script(msgspec.Struct, frozen=True):
     steps: int = STEPS
     stop: bool = False
     timed: bool = False
+    lines: bool = True
+    source: bool = True
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -248,6 +251,8 @@ class Script(msgspec.Struct, frozen=True):
             after=self.steps if recorded and self._timed_inside else 0,
             stop=self.stop or not recorded,
             parent=os.getpid(),
+            lines=self.lines and recorded,
+            source=self.source and recorded,
         )
         announced = profiler not in (Profiler.NSYS, Profiler.NONE)
         environment = {**on_path(), **settings.environment()}

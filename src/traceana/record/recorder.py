@@ -108,7 +108,9 @@ class StepRecorder:
         self._partial = PartialFolder(self._folder)
         self._recording = Recording(script, self._partial, Request(baseline=False))
         self._scratch = self._recording.scratch(recorded=True)
-        settings = Settings(str(self._scratch), "auto", self._warm_up, self._steps)
+        settings = Settings(
+            *(str(self._scratch), "auto", self._warm_up, self._steps), lines=True, source=True
+        )
         self._settings, self._report = settings, Report(settings)
         self._watch()
         return self

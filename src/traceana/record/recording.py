@@ -35,6 +35,7 @@ from traceana.runs.run_files import (
     INDUCTOR_FOLDER,
     LAYERS_FILE,
     RUN_FILE,
+    SOURCE_FOLDER,
     TIMING_FILE,
     Environment,
     Gpu,
@@ -351,9 +352,10 @@ class Recording:
                 report.replace(self._partial.folder / report.name)
         if profiled.layers is not None:
             profiled.layers.replace(self._partial.folder / LAYERS_FILE)
-        code = profiled.traces[0].parent / INDUCTOR_FOLDER
-        if code.is_dir():
-            code.replace(self._partial.folder / INDUCTOR_FOLDER)
+        for name in (INDUCTOR_FOLDER, SOURCE_FOLDER):
+            code = profiled.traces[0].parent / name
+            if code.is_dir():
+                code.replace(self._partial.folder / name)
         return tuple(path.name for path in profiled.traces), None
 
     def _nothing(self, profiled: Outcome) -> TraceanaError:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from traceana.report.numbers import duration, level, size
 from traceana.report.text import plain
-from traceana.runs.run_files import LAYERS_FILE, Profiler, Status, StepTimes, Timing
+from traceana.runs.run_files import LAYERS_FILE, SOURCE_FOLDER, Profiler, Status, StepTimes, Timing
 from traceana.runs.run_folders import RecordedRun
 from traceana.settings import OVERHEAD_LEVEL
 
@@ -38,6 +38,10 @@ def run_summary(recorded: RecordedRun) -> str:
     if run.profiler is Profiler.JAX and not recorded.layers:
         described = "from the scopes of the trace: JAX has no modules to describe"
     lines.append(f"  layers    {described}")
+    if files := sum(path.is_file() for path in (recorded.folder / SOURCE_FOLDER).rglob("*")):
+        # One of them is the listing.
+        kept = "1 file" if files == 2 else f"{files - 1} files"
+        lines.append(f"  source    {kept} kept (--no-source leaves them out)")
     if timing is not None:
         unprofiled, profiled = timing.without_profiler, timing.with_profiler
         if unprofiled is not None and unprofiled.steps_ns:

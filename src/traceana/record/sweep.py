@@ -112,6 +112,8 @@ class SubjectOptions(msgspec.Struct, frozen=True):
     steps: int | None = None
     stop: bool = False
     timed: bool = False
+    lines: bool = True
+    source: bool = True
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -135,6 +137,8 @@ class SubjectOptions(msgspec.Struct, frozen=True):
                 STEPS if self.steps is None else self.steps,
                 stop=self.stop,
                 timed=self.timed,
+                lines=self.lines,
+                source=self.source,
             )
         assert self.home is not None
         options = {word.partition("=")[0] for word in (*self.options, *self._window())}

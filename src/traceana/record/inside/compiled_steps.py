@@ -12,6 +12,7 @@ from types import MethodType, ModuleType
 from typing import Any
 
 from .keras_model import TRAINED
+from .lines import LineRanges
 from .process_report import Report, Settings, guarded
 from .step_window import Clock, NvtxWindow, Recorder, Window
 
@@ -166,7 +167,14 @@ def tensorflow_profiler(tf: Any, settings: Settings, report: Report) -> Recorder
     def describe(folder: Path) -> None:
         TRAINED.describe(folder, report)
 
-    return XplaneRecorder(settings, profiler.start, profiler.stop, mark, describe=describe)
+    return XplaneRecorder(
+        settings,
+        profiler.start,
+        profiler.stop,
+        mark,
+        LineRanges(profiler.Trace, settings, report),
+        describe=describe,
+    )
 
 
 def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None:
@@ -284,7 +292,9 @@ def jax_profiler(jax: Any, settings: Settings, report: Report) -> Recorder:
     def mark(number: int) -> Any:
         return jax.profiler.StepTraceAnnotation("train", step_num=number)
 
-    return XplaneRecorder(settings, start, jax.profiler.stop_trace, mark, lambda: jax_rank(jax))
+    lines = LineRanges(jax.profiler.TraceAnnotation, settings, report)
+    stop = jax.profiler.stop_trace
+    return XplaneRecorder(settings, start, stop, mark, lines, lambda: jax_rank(jax))
 
 
 def jax_rank(jax: Any) -> tuple[int, int] | None:
@@ -296,8 +306,8 @@ def jax_rank(jax: Any) -> tuple[int, int] | None:
 class XplaneRecorder(Recorder):
     """TensorFlow's or JAX's profiler, which write the same files.
 
-    ``start`` gets the output folder, ``mark`` returns a step's context manager, and ``describe``
-    writes the model's layers to the given folder.
+    ``start`` gets the output folder, ``mark`` returns a step's context manager, ``lines`` are the
+    ranges of the program's lines, and ``describe`` writes the model's layers to the given folder.
     """
 
     def __init__(
@@ -306,12 +316,13 @@ class XplaneRecorder(Recorder):
         start: Callable[[str], None],
         stop: Callable[[], None],
         mark: Callable[[int], Any],
+        lines: LineRanges,
         rank: Callable[[], tuple[int, int] | None] = lambda: None,
         describe: Callable[[Path], None] = lambda _: None,
     ) -> None:
         self._folder = Path(settings.folder)
         self._start, self._stop, self._mark, self._rank = start, stop, mark, rank
-        self._describe = describe
+        self._lines, self._describe = lines, describe
         self._log = self._folder / f"log-{os.getpid()}"
         self._step: Any = None
         self._abandoned: Any = None
@@ -322,11 +333,16 @@ class XplaneRecorder(Recorder):
         shutil.rmtree(self._log, ignore_errors=True)
         self._start(str(self._log))
         self._enter(number)
+        self._lines.begin()
 
     def step(self, number: int) -> None:
         """Mark the step."""
-        self._leave()
-        self._enter(number)
+
+        def mark() -> None:
+            self._leave()
+            self._enter(number)
+
+        self._lines.between(mark)
 
     def abandon_step(self) -> None:
         """Leave the step's annotation open: the profilers record what has ended."""
@@ -335,6 +351,7 @@ class XplaneRecorder(Recorder):
 
     def stop(self) -> None:
         """Stop the profiler if it is running."""
+        self._lines.end()
         if self._step is not None:
             if self._abandoned is None:
                 self._leave()
@@ -351,6 +368,7 @@ class XplaneRecorder(Recorder):
         logs[0].replace(self._folder / name)
         shutil.rmtree(self._log, ignore_errors=True)
         self._describe(self._folder)
+        self._lines.keep_files()
         return name
 
     def _enter(self, number: int) -> None:

@@ -21,7 +21,8 @@ class Settings:
     ``nsys`` or ``none``. After ``warm_up`` steps, ``before`` steps are timed without the profiler,
     ``steps`` are recorded, and ``after`` steps are timed again; with ``stop`` the script ends then.
     Without ``mark`` the script records itself, and only its environment is reported. ``parent`` is
-    the process that records, 0 for none.
+    the process that records, 0 for none. With ``lines`` the lines of the program's own files are
+    recorded, and with ``source`` these files are kept.
     """
 
     folder: str
@@ -33,6 +34,8 @@ class Settings:
     stop: bool = False
     mark: bool = True
     parent: int = 0
+    lines: bool = False
+    source: bool = False
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable with the settings."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from .lines import LineRanges
 from .machine_load import Load
 from .process_report import Report, Settings, facts, guarded
 
@@ -319,6 +320,8 @@ class Window:
 
 
 CAPTURE = "traceana window"
+_DOMAIN = "traceana"
+"""The NVTX domain of the lines: a program may open a range in one line and close it in another."""
 
 
 class NvtxWindow(Recorder):
@@ -332,6 +335,10 @@ class NvtxWindow(Recorder):
         self._nvtx: Any = None
         self._capture: Any = None
         self._operators: Any = None
+        self._lines = LineRanges(self._line_range, settings, report)
+
+    def _line_range(self, text: str) -> Any:
+        return self._nvtx.annotate(text, domain=_DOMAIN)
 
     def begin(self, number: int) -> None:
         """Start nsys' recording."""
@@ -349,12 +356,18 @@ class NvtxWindow(Recorder):
         if self._model is not None:
             self._model.mark(nvtx.annotate)
             self._operators = self._model.operators_as_ranges()
+        self._lines.begin()
 
     def step(self, number: int) -> None:
         """Mark the step."""
-        if self._nvtx is not None:
+        if self._nvtx is None:
+            return
+
+        def mark() -> None:
             self._nvtx.pop_range()
             self._nvtx.push_range(f"iteration {number}")
+
+        self._lines.between(mark)
 
     def abandon_step(self) -> None:
         """Record an empty range in the step."""
@@ -364,6 +377,7 @@ class NvtxWindow(Recorder):
 
     def stop(self) -> None:
         """Stop nsys' recording."""
+        self._lines.end()
         if self._nvtx is not None:
             if self._operators is not None:
                 self._operators.__exit__(None, None, None)
@@ -376,6 +390,8 @@ class NvtxWindow(Recorder):
         """Write the model's layers and return None, because nsys writes the trace."""
         if self._nvtx is not None and self._model is not None:
             self._model.describe(Path(self._settings.folder))
+        if self._nvtx is not None:
+            self._lines.keep_files()
         return None
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import polars as pl
+
 from traceana.analyze import lines as analysis
 from traceana.analyze.summaries import needs_timeline
+from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import per_step_result, table_result
+from traceana.table import LONG, Column, chosen
+from traceana.timeline.work import processor
 
 if TYPE_CHECKING:
     from traceana.analyze.per_step import Basis
+    from traceana.report.page import Chart
     from traceana.report.result import CommandResult
     from traceana.result import Result
     from traceana.trace import Trace
@@ -36,4 +42,44 @@ def lines(trace: Trace, *, by: LinesBy = "line", sum: bool = False) -> CommandRe
 
 
 def _page(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
-    return table_result("lines", result, trace, summed=True, screenful=30, basis=basis)
+    return table_result(
+        *("lines", result, trace),
+        summed=True,
+        screenful=30,
+        basis=basis,
+        pictures=lambda: _pictures(trace, result, basis),
+    )
+
+
+_LONGEST: Final = 60
+"""Characters of a line in a picture."""
+
+
+def _pictures(trace: Trace, result: Result, basis: Basis | None) -> list[Chart]:
+    """Return bars of the lines with most time, and of those that caused most idle time."""
+    place = (
+        pl.when(pl.col("line").is_null())
+        .then("file")
+        .otherwise(pl.concat_str("file", pl.lit(":"), "line"))
+    )
+    said = pl.coalesce("text", "function").fill_null("").str.slice(0, _LONGEST)
+    frame = result.frame.with_columns(
+        pl.concat_str(place, pl.lit(" "), said).str.strip_chars_end().alias("place")
+    )
+    column = Column("place", LONG, "line of the program", title="line")
+    of = processor(trace)
+    per = "" if basis is None else f" {basis.per}"
+    return [
+        *bars(
+            frame,
+            f"Lines with most {of} time",
+            (column, *chosen(result.columns, ("time_ns", "calls"))),
+            axis=f"{of} time{per}",
+        ),
+        *bars(
+            frame,
+            "Lines that caused most idle time",
+            (column, *chosen(result.columns, ("idle_ns",))),
+            axis=f"idle time{per}",
+        ),
+    ]

@@ -1,0 +1,459 @@
+"""The lines of the program's own files as ranges in the profiler's stream, and their copies."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import json
+import os
+import re
+import shutil
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from .process_report import Report, Settings, guarded
+
+MARK = "traceana line: "
+MOST_RANGES = 200_000
+"""Ranges in a window; in further lines nothing is recorded."""
+
+FOLDER = "source"
+LISTING = "files.json"
+_LARGEST = 1 << 20
+_MOST_BYTES = 16 << 20
+"""Bytes of a copied file, and of all together."""
+
+# The truth of a tensor is computed as well: ``if loss:`` waits for a GPU.
+_CALLING = re.compile(
+    r"CALL|PRECALL|BINARY_|INPLACE_|COMPARE_OP|CONTAINS_OP|UNARY_|TO_BOOL|.*JUMP.*_IF_(TRUE|FALSE)"
+    r"|FOR_ITER|SEND|YIELD_FROM|GET_|UNPACK_|LOAD_(ATTR|METHOD|SUPER_ATTR|SPECIAL|BUILD_CLASS)"
+    r"|(STORE|DELETE)_(ATTR|SUBSCR|SLICE)|BEFORE_|SETUP_(ASYNC_)?WITH|WITH_EXCEPT_START|IMPORT_"
+    r"|FORMAT_|CONVERT_VALUE|(LIST|SET|DICT)_(EXTEND|UPDATE|MERGE)|MATCH_"
+)
+"""Names of the instructions that may run other code."""
+_NOTEBOOK_CELL = re.compile(r"<ipython-input-|<cell |.*[/\\]ipykernel_\d+[/\\]\d+\.py\Z")
+_PAUSING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_OPENERS = ("torch", "jax", "jaxlib", "tensorflow", "nvtx")
+"""Packages whose functions open and close the ranges."""
+
+
+class _Place:
+    """A running frame: its line, and the range that is open for it."""
+
+    __slots__ = ("code", "line", "names", "range")
+
+    def __init__(self, code: CodeType, names: dict[int, str]) -> None:
+        self.code, self.names = code, names
+        self.line = 0
+        self.range: Any = None
+
+
+class LineRanges:
+    """Ranges around the executed lines of the program's own files, from ``begin`` to ``end``.
+
+    ``opener`` returns the context manager of the range with the given text. Ranges of a thread are
+    opened and closed in it, the last one first. Python's monitoring reports the lines, before
+    Python 3.12 its trace function, which is left alone if a debugger or coverage has set it.
+    """
+
+    def __init__(self, opener: Callable[[str], Any], settings: Settings, report: Report) -> None:
+        self._open, self._settings, self._report = opener, settings, report
+        self._on, self._forks = False, False
+        self._end: Callable[[], None] = lambda: None
+        self._left = MOST_RANGES
+        self._own_files: _OwnFiles | None = None
+        # A code is kept, so that its id stays its own.
+        self._known: dict[int, tuple[CodeType, dict[int, str] | None]] = {}
+        self._stacks: dict[int, list[_Place]] = {}
+
+    def begin(self) -> None:
+        """Open the ranges of the lines that are running in this thread, and follow the program."""
+        if not self._settings.lines:
+            return
+        self._left = MOST_RANGES
+        self._known, self._stacks = {}, {}
+        if not self._forks:
+            self._forks = True
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._forked)
+        guarded(self._start, self._report)
+
+    def _start(self) -> None:
+        # Where there are no ranges, that is known before the first line.
+        self._open(MARK)
+        self._own_files = _OwnFiles()
+        if sys.version_info >= (3, 12):
+            self._monitor()
+        else:
+            self._trace()
+
+    def between(self, action: Callable[[], None]) -> None:
+        """Call ``action`` while no range of this thread is open, as at the end of a step."""
+        stack = [*self._stack()] if self._on else []
+        for place in reversed(stack):
+            self._close(place)
+        try:
+            action()
+        finally:
+            for place in stack:
+                self._move(place, place.line)
+
+    def end(self) -> None:
+        """Close the ranges of this thread; other threads close theirs at their next line."""
+        if self._on:
+            self._on = False
+            guarded(self._end, self._report)
+        self._leave_all(self._stack())
+
+    def keep_files(self) -> None:
+        """Copy the files into the folder ``source`` of the recording, with their listing."""
+        if self._own_files is None:
+            return
+        if self._left <= 0:
+            self._report.note(
+                f"lines of the program: only the first {MOST_RANGES:,} of the profiled steps are "
+                "recorded"
+            )
+        files = self._own_files.by_name
+        if self._settings.source and files:
+            guarded(lambda: _keep(Path(self._settings.folder, FOLDER), files), self._report)
+
+    def _forked(self) -> None:
+        """Stop in a child process: its lines are in no trace."""
+        if self._on:
+            self._on = False
+            self._end()
+
+    # Frames and their ranges.
+
+    def _stack(self) -> list[_Place]:
+        return self._stacks.setdefault(threading.get_ident(), [])
+
+    def _move(self, place: _Place, line: int) -> None:
+        """Close the range of a frame, and open that of its next line."""
+        opened, place.range, place.line = place.range, None, line
+        name = place.names.get(line)
+        try:
+            if opened is not None:
+                opened.__exit__(None, None, None)
+            if name is None or not self._on:
+                return
+            if self._left <= 0:
+                self.end()
+                return
+            self._left -= 1
+            opened = self._open(name)
+            opened.__enter__()
+            place.range = opened
+        except Exception as error:  # noqa: BLE001
+            self._failed(error)
+
+    def _close(self, place: _Place) -> None:
+        opened, place.range = place.range, None
+        if opened is not None:
+            try:
+                opened.__exit__(None, None, None)
+            except Exception as error:  # noqa: BLE001
+                self._failed(error)
+
+    def _leave_all(self, stack: list[_Place]) -> None:
+        while stack:
+            self._close(stack.pop())
+
+    def _failed(self, error: Exception) -> None:
+        """End the ranges; an error that a signal's handler raised is the program's own."""
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        module = "" if at is None else str(at.tb_frame.f_globals.get("__name__", ""))
+        if module != __name__ and module.partition(".")[0] not in _OPENERS:
+            raise error
+        self.end()
+        self._report.note(f"lines of the program: {type(error).__name__}: {str(error)[:200]}")
+
+    def _names(self, code: CodeType) -> dict[int, str] | None:
+        """Return the texts of the lines of a code that is seen for the first time."""
+        names = None
+        assert self._own_files is not None
+        file = self._own_files.name_of(code.co_filename)
+        if file is not None:
+            function = getattr(code, "co_qualname", code.co_name)
+            names = {line: f"{MARK}{file}({line}): {function}" for line in calling_lines(code)}
+        self._known[id(code)] = code, names
+        return names
+
+    def _running(self) -> list[tuple[FrameType, dict[int, str]]]:
+        """Return the frames of the program that run in this thread, outermost first."""
+        found = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            names = self._names(frame.f_code)
+            if names is not None:
+                found.append((frame, names))
+            frame = frame.f_back
+        return found[::-1]
+
+    # Python 3.11 and earlier.
+
+    def _trace(self) -> None:
+        if sys.gettrace() is not None:
+            self._report.note("lines of the program not recorded: a debugger or coverage traces it")
+            return
+        known, names_of, move = self._known, self._names, self._move
+
+        def entered(code: CodeType, names: dict[int, str]) -> tuple[_Place, Any]:
+            place = _Place(code, names)
+            stack = self._stack()
+            stack.append(place)
+
+            def traced(frame: FrameType, event: str, _: Any) -> Any:
+                if not self._on:
+                    self._leave_all(stack)
+                    sys.settrace(None)
+                    return None
+                if event == "line":
+                    line = frame.f_lineno
+                    if line != place.line:
+                        move(place, line)
+                elif event == "return":
+                    self._close(place)
+                    if stack and stack[-1] is place:
+                        stack.pop()
+                    elif place in stack:
+                        stack.remove(place)
+                return traced
+
+            return place, traced
+
+        def called(frame: FrameType, *_: Any) -> Any:
+            if not self._on:
+                self._leave_all(self._stack())
+                sys.settrace(None)
+                return None
+            code = frame.f_code
+            seen = known.get(id(code))
+            names = names_of(code) if seen is None else seen[1]
+            if names is None:
+                return None
+            place, traced = entered(code, names)
+            if code.co_flags & _PAUSING:
+                # It may go on within a line.
+                move(place, frame.f_lineno)
+            return traced
+
+        before: Any = getattr(threading, "_trace_hook", None)
+        running = self._running()
+
+        def restore() -> None:
+            for frame, _ in running:
+                frame.f_trace = None
+            running.clear()
+            if sys.gettrace() is called:
+                sys.settrace(None)
+            if getattr(threading, "_trace_hook", None) is called:
+                threading.settrace(before)
+
+        self._on, self._end = True, restore
+        for frame, names in running:
+            place, frame.f_trace = entered(frame.f_code, names)
+            self._move(place, frame.f_lineno)
+        if before is None:
+            threading.settrace(called)
+        sys.settrace(called)
+
+    # Python 3.12 and later.
+
+    def _monitor(self) -> None:
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+        events, known = monitoring.events, self._known
+        tools = (monitoring.PROFILER_ID, 3, 4)
+        tool = next((tool for tool in tools if monitoring.get_tool(tool) is None), None)
+        if tool is None:
+            self._report.note("lines of the program not recorded: other tools monitor it")
+            return
+        monitoring.use_tool_id(tool, "traceana lines")
+        local = events.LINE | events.PY_RETURN | events.PY_YIELD | events.PY_RESUME
+
+        def names_of(code: CodeType) -> dict[int, str] | None:
+            seen = known.get(id(code))
+            if seen is not None:
+                return seen[1]
+            names = self._names(code)
+            if names is not None:
+                monitoring.set_local_events(tool, code, local)
+            return names
+
+        def entered(code: CodeType, *_: Any) -> Any:
+            names = names_of(code)
+            if names is None:
+                return monitoring.DISABLE
+            self._stack().append(_Place(code, names))
+            return None
+
+        def resumed(code: CodeType, *_: Any) -> None:
+            names = names_of(code)
+            if names is not None:
+                place = _Place(code, names)
+                self._stack().append(place)
+                self._move(place, sys._getframe(1).f_lineno)
+
+        def at_line(code: CodeType, line: int) -> None:
+            stack = self._stack()
+            if not stack or stack[-1].code is not code:
+                # A frame of another thread, which was running before.
+                stack.append(_Place(code, names_of(code) or {}))
+            place = stack[-1]
+            if line != place.line:
+                self._move(place, line)
+
+        def left(code: CodeType, *_: Any) -> None:
+            stack = self._stack()
+            if stack and stack[-1].code is code:
+                self._close(stack.pop())
+
+        callbacks = {
+            events.PY_START: entered,
+            events.PY_RESUME: resumed,
+            events.PY_THROW: resumed,
+            events.LINE: at_line,
+            events.PY_RETURN: left,
+            events.PY_YIELD: left,
+            events.PY_UNWIND: left,
+        }
+
+        def restore() -> None:
+            monitoring.set_events(tool, 0)
+            for code, names in [*known.values()]:
+                if names is not None:
+                    monitoring.set_local_events(tool, code, 0)
+            for event in callbacks:
+                monitoring.register_callback(tool, event, None)
+            monitoring.free_tool_id(tool)
+
+        self._on, self._end = True, restore
+        for frame, names in self._running():
+            monitoring.set_local_events(tool, frame.f_code, local)
+            place = _Place(frame.f_code, names)
+            self._stack().append(place)
+            self._move(place, frame.f_lineno)
+        for event, callback in callbacks.items():
+            monitoring.register_callback(tool, event, callback)
+        # What another tool with this id left switched off is reported again.
+        monitoring.restart_events()
+        monitoring.set_events(tool, events.PY_START | events.PY_THROW | events.PY_UNWIND)
+
+
+_CALLING_OPCODES = frozenset(
+    number for name, number in dis.opmap.items() if _CALLING.match(name) is not None
+)
+
+
+def calling_lines(code: CodeType) -> set[int]:
+    """Return the lines of ``code`` with instructions that may run other code."""
+    instructions = code.co_code
+    starts = [*dis.findlinestarts(code), (len(instructions), None)]
+    return {
+        line
+        for (begin, line), (end, _) in zip(starts, starts[1:])  # noqa: B905, RUF007
+        if line is not None and not _CALLING_OPCODES.isdisjoint(instructions[begin:end:2])
+    }
+
+
+class _OwnFiles:
+    """The program's own files, and their names in the ranges."""
+
+    def __init__(self) -> None:
+        paths = sysconfig.get_paths()
+        package = Path(__file__).parents[2]
+        foreign = [paths["stdlib"], paths["platstdlib"], paths["scripts"], package]
+        foreign += [Path(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
+        # What Inductor generates is a file as well.
+        if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+            foreign.append(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+        self._foreign = _begins(foreign)
+        self._folders = _begins([self._program_folder()])
+        self._names: dict[str, str | None] = {}
+        self.by_name: dict[str, str] = {}
+        """The files by name."""
+
+    def name_of(self, path: str) -> str | None:
+        """Return the name of the file of a code: relative to the program's folder if it is inside.
+
+        None for one that is not the program's own.
+        """
+        if path not in self._names:
+            self._names[path] = self._name_of(path)
+        return self._names[path]
+
+    def _name_of(self, path: str) -> str | None:
+        if _NOTEBOOK_CELL.match(path):
+            return path
+        whole = os.path.abspath(path)  # noqa: PTH100
+        if self._is_foreign(whole) or not os.path.isfile(whole):  # noqa: PTH113
+            return None
+        folder = next((begin for begin in self._folders if whole.startswith(begin)), "")
+        name = whole[len(folder) :].replace(os.sep, "/")
+        self.by_name[name] = whole
+        return name
+
+    def _is_foreign(self, path: str) -> bool:
+        parts = Path(path).parts
+        return (
+            path.startswith(self._foreign)
+            or "site-packages" in parts
+            or "dist-packages" in parts
+            or parts[-1].startswith("__autograph_generated_file")
+            or any(part.startswith("torchinductor_") for part in parts)
+        )
+
+    def _program_folder(self) -> str:
+        """Return the folder of the script, of a module that of its package's top.
+
+        It is the current folder if another program, such as pytest or Jupyter, runs the code.
+        """
+        main = sys.modules.get("__main__")
+        file = getattr(main, "__file__", None)
+        if file is None or self._is_foreign(os.path.abspath(file)):  # noqa: PTH100
+            return os.getcwd()  # noqa: PTH109
+        folder = Path(os.path.abspath(file)).parent  # noqa: PTH100
+        spec = getattr(main, "__spec__", None)
+        depth = 0 if spec is None else spec.name.count(".")
+        return str(folder.parents[depth - 1] if 0 < depth <= len(folder.parents) else folder)
+
+
+def _begins(folders: list[Any]) -> tuple[str, ...]:
+    """Return the beginnings of the paths inside ``folders``, also where these are links."""
+    whole = [os.path.abspath(folder) for folder in folders]  # noqa: PTH100
+    both = [*whole, *map(os.path.realpath, whole)]
+    return tuple(dict.fromkeys(os.path.join(path, "") for path in both))  # noqa: PTH118
+
+
+def _keep(folder: Path, files: dict[str, str]) -> None:
+    """Copy ``files``, by name, into ``folder``, where another process of the run may have some."""
+    listing = folder / LISTING
+    kept: dict[str, str] = {}
+    if listing.exists():
+        kept = json.loads(listing.read_text("utf-8"))["files"]
+    room = _MOST_BYTES - sum((folder / path).stat().st_size for path in kept.values())
+    for name, path in sorted(files.items()):
+        source, inside = Path(path), name.replace(":", "")
+        if Path(name).is_absolute():
+            inside = f"absolute/{inside.lstrip('/')}"
+        # The file may be gone since.
+        size = source.stat().st_size if source.is_file() else _LARGEST + 1
+        if name in kept or inside == LISTING or size > min(_LARGEST, room):
+            continue
+        room -= size
+        target = folder / inside
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        kept[name] = inside
+    if kept:
+        scratch = folder / f"{LISTING}.{os.getpid()}"
+        scratch.write_text(json.dumps({"files": kept}), encoding="utf-8")
+        scratch.replace(listing)
