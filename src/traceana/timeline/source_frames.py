@@ -37,7 +37,7 @@ _OF_LIBRARY: Final = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[^/]*)/"
     rf"|^(?:{'|'.join(_LIBRARIES)})/"
     rf"|^(?:{'|'.join(sorted(name for name in sys.stdlib_module_names if name[0] != '_'))})"
-    r"(?:/|\.py$)|^_\w+\.py$"
+    r"(?:/|\.py$)|^_\w+\.py$|/traceana/record/inside/"
 )
 """Files that are not the program's own: of installed packages and of the standard library."""
 
