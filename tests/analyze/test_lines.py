@@ -199,3 +199,17 @@ def test_texts_are_those_of_the_recorded_run(listed: str, tmp_path: Path) -> Non
     )
     texts = lines(trace).frame.filter(pl.col("text").is_not_null())
     assert dict(texts.select("line", "text").iter_rows()) == {41: "line 41", 42: "line 42"}
+
+
+def test_whole_paths_inside_the_program_s_folder_are_relative(tmp_path: Path) -> None:
+    """HLO has whole paths where ``record`` has relative ones."""
+    (tmp_path / "source").mkdir()
+    listing = {"folder": "/w/app/", "files": {"net.py": "net.py"}}
+    (tmp_path / "source" / "files.json").write_text(json.dumps(listing))
+    (tmp_path / "source" / "net.py").write_text("x = 1\n")
+    b = TraceBuilder(source=str(tmp_path / "trace.json"))
+    for at, file in ((0, "/w/app/net.py"), (100, "/elsewhere/net.py")):
+        op(b, "aten::mm", at, at + 50, frames=f"{file}(1): f")
+        kernel(b, at + 10, at + 1_000, 10)
+    texts = dict(lines(attribute(b.build())).frame.select("file", "text").iter_rows())
+    assert texts == {"net.py": "x = 1", "/elsewhere/net.py": None}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from traceana.runs.run_files import SOURCE_FOLDER
 
 LISTING: Final = "files.json"
-"""``{"files": {file as in the trace: path within the folder}}``."""
+"""``{"folder": the program's folder, "files": {file as in the trace: path within source/}}``."""
 _LARGEST: Final = 1 << 22
 """Bytes of a file that is read; ``record`` keeps none that is larger."""
 
@@ -18,21 +18,16 @@ _LARGEST: Final = 1 << 22
 def kept_files(folder: Path, files: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """Return the lines of those of ``files`` that the run in ``folder`` keeps, by file.
 
-    A file that is recorded by its whole path is the one whose name ends it, if there is one. What
-    is damaged, or is no regular file inside the folder, is left out.
+    What is damaged, or is no regular file inside the folder, is left out.
     """
     source = folder / SOURCE_FOLDER
-    try:
-        listed = json.loads((source / LISTING).read_text("utf-8"))["files"]
-        root = source.resolve(strict=True)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
+    listed = _listing(folder).get("files")
     if not isinstance(listed, dict):
         return {}
+    root = source.resolve()
     content: dict[str, Sequence[str]] = {}
     for file in files:
-        ending = [name for name in listed if file == name or file.endswith(f"/{name}")]
-        name = listed[ending[0]] if len(ending) == 1 else None
+        name = listed.get(file)
         if not isinstance(name, str):
             continue
         try:
@@ -42,3 +37,20 @@ def kept_files(folder: Path, files: Iterable[str]) -> Mapping[str, Sequence[str]
         except (OSError, ValueError):
             continue
     return content
+
+
+def program_folder(folder: Path) -> str:
+    """Return the folder of the program that the run in ``folder`` recorded, empty if unknown.
+
+    The names of its files are relative to it. It ends with a separator.
+    """
+    program = _listing(folder).get("folder")
+    return program if isinstance(program, str) else ""
+
+
+def _listing(folder: Path) -> Mapping[str, Any]:
+    try:
+        listing = json.loads((folder / SOURCE_FOLDER / LISTING).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return listing if isinstance(listing, dict) else {}

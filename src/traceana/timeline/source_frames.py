@@ -19,7 +19,7 @@ import polars as pl
 from traceana.columns.distinct import thread_numbers
 from traceana.columns.nesting import NONE, Ints, Nesting, Tree, from_rows, take, to_rows
 from traceana.enrich.layers.source import codes
-from traceana.runs.source_files import kept_files
+from traceana.runs.source_files import kept_files, program_folder
 from traceana.trace import Trace, per_trace
 
 _FRAME: Final = re.compile(r"^([^<].*)\((\d+)\)(?:: (.*))?$")
@@ -110,9 +110,11 @@ class SourceFrames(msgspec.Struct, frozen=True):
 class _Frames:
     """The distinct frames with their place on the program's stack, numbered as they are found."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        """Set the program's folder: HLO has whole paths, the lines of ``record`` are relative."""
+        self._folder = folder
         self.rows: list[tuple[str, int, str | None, bool, int]] = []
-        self._known: dict[tuple[str, int], int] = {}
+        self._known: dict[tuple[str, int, str | None, int], int] = {}
         self._own: dict[str, bool] = {}
 
     def number(self, text: str, above: int) -> int:
@@ -121,15 +123,16 @@ class _Frames:
         A library that the program calls has the program's frame.
         """
         file, line, function = parsed(text)
+        file = file.removeprefix(self._folder)
         if file not in self._own:
             self._own[file] = _OF_LIBRARY.search(file.replace("\\", "/")) is None
         own, above_is_own = self._own[file], above != NONE and self.rows[above][3]
         if above_is_own and not own:
             return above
-        key = text, above if above_is_own else NONE
+        key = file, line, function, above if above_is_own else NONE
         if key not in self._known:
             self._known[key] = len(self.rows)
-            self.rows.append((file, line, function, own, key[1]))
+            self.rows.append((file, line, function, own, key[-1]))
         return self._known[key]
 
     def of_texts(self, column: pl.Series) -> Ints:
@@ -174,7 +177,7 @@ def source_frames(trace: Trace) -> SourceFrames:
     threads = thread_numbers(tables.ops, tables.calls, ranges)
     op_thread, call_thread, range_thread = threads
     nesting = Nesting.of(range_thread, ranges["start"].to_numpy(), ranges["duration"].to_numpy())
-    found = _Frames()
+    found = _Frames(program_folder(Path(trace.meta.source).parent))
     of_range = found.of_ranges(ranges, nesting)
     of_op_text = Tree.of_table(tables.ops).inherit(found.of_texts(tables.ops["frames"]))
     of_instruction = found.of_texts(tables.instructions["frames"]).copy()

@@ -121,7 +121,9 @@ class LineRanges:
             )
         files = self._own_files.by_name
         if self._settings.source and files:
-            guarded(lambda: _keep(Path(self._settings.folder, FOLDER), files), self._report)
+            program = self._own_files.folder
+            target = Path(self._settings.folder, FOLDER)
+            guarded(lambda: _keep(target, files, program), self._report)
 
     def _forked(self) -> None:
         """Stop in a child process: its lines are in no trace."""
@@ -377,6 +379,8 @@ class _OwnFiles:
             foreign.append(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         self._foreign = _begins(foreign)
         self._folders = _begins([self._program_folder()])
+        self.folder = self._folders[0]
+        """The program's folder, which its files are relative to."""
         self._names: dict[str, str | None] = {}
         self.by_name: dict[str, str] = {}
         """The files by name."""
@@ -433,7 +437,7 @@ def _begins(folders: list[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.join(path, "") for path in both))  # noqa: PTH118
 
 
-def _keep(folder: Path, files: dict[str, str]) -> None:
+def _keep(folder: Path, files: dict[str, str], program: str) -> None:
     """Copy ``files``, by name, into ``folder``, where another process of the run may have some."""
     listing = folder / LISTING
     kept: dict[str, str] = {}
@@ -455,5 +459,5 @@ def _keep(folder: Path, files: dict[str, str]) -> None:
         kept[name] = inside
     if kept:
         scratch = folder / f"{LISTING}.{os.getpid()}"
-        scratch.write_text(json.dumps({"files": kept}), encoding="utf-8")
+        scratch.write_text(json.dumps({"folder": program, "files": kept}), encoding="utf-8")
         scratch.replace(listing)
