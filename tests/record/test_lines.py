@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -308,16 +307,15 @@ def test_a_frame_that_runs_already_has_its_line(tmp_path: Path, program: Program
 
 
 def test_a_child_process_has_no_ranges(tmp_path: Path, program: Program) -> None:
+    """What runs in a forked child first; a test forks no process that has frameworks."""
     main = program("def main():\n    abs(1)\n    abs(2)\n")
     log = Log(tmp_path)
     log.lines.begin()
-    child = os.fork()
-    if not child:
-        main()
-        os._exit(len(log.of_this_thread))
-    _, status = os.waitpid(child, 0)
+    before = len(log.of_this_thread)
+    log.lines._forked()
+    main()
+    assert len(log.of_this_thread) == before
     log.lines.end()
-    assert status == 0
 
 
 def test_the_budget_ends_the_ranges(
