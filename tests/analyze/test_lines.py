@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,26 @@ def test_whole_paths_inside_the_program_s_folder_are_relative(tmp_path: Path) ->
         kernel(b, at + 10, at + 1_000, 10)
     texts = dict(lines(attribute(b.build())).frame.select("file", "text").iter_rows())
     assert texts == {"net.py": "x = 1", "/elsewhere/net.py": None}
+
+
+def test_hostile_frames_are_no_frames_and_a_deep_recursion_is_cut() -> None:
+    b = TraceBuilder()
+    for text in ("train.py(99999999999999999999): main", "<string>(1): x", "(3)", "no frame", ""):
+        frame(b, text, 0, 10_000)
+    for depth in range(400):
+        frame(b, f"deep.py({depth + 1}): recurse", depth, 9_000 - depth)
+    op(b, "aten::mm", 1_000, 1_050)
+    kernel(b, 1_010, 20_000, 10)
+    (found,) = lines(attribute(b.build()), "stack").frame.filter(time_ns=10).to_dicts()
+    assert (found["file"], found["line"]) == ("deep.py", 400)
+    assert found["stack"].startswith("… deep.py:")
+    assert found["stack"].endswith("deep.py:399 > deep.py:400")
+    assert len(found["stack"]) <= 2_010
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_listing_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    os.mkfifo(tmp_path / "source" / "files.json")
+    trace = training().with_meta(source=str(tmp_path / "trace.json"))
+    assert lines(trace).frame["text"].null_count() == lines(trace).frame.height

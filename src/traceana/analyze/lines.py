@@ -246,6 +246,11 @@ def _flops_by_frame(trace: Trace, found: SourceFrames) -> Ints:
     return total
 
 
+_LONGEST_STACK: Final = 2000
+"""Characters of a stack, which has its innermost lines: the stacks of a deep recursion would fill
+the memory."""
+
+
 def _stacks(known: pl.DataFrame, places: pl.Series) -> pl.Series:
     """Return the program's stack of each of ``places``, outermost line first."""
     names = [
@@ -255,5 +260,7 @@ def _stacks(known: pl.DataFrame, places: pl.Series) -> pl.Series:
     stacks: list[str] = []
     # A caller has a smaller number.
     for name, parent in zip(names, known["parent"], strict=True):
-        stacks.append(name if parent == NONE else f"{stacks[parent]} > {name}")
+        stack = name if parent == NONE else f"{stacks[parent]} > {name}"
+        short = len(stack) <= _LONGEST_STACK
+        stacks.append(stack if short else f"… {stack[-_LONGEST_STACK:].partition(' > ')[2]}")
     return pl.Series("stack", [stacks[place] for place in places], dtype=pl.String)

@@ -49,8 +49,12 @@ def program_folder(folder: Path) -> str:
 
 
 def _listing(folder: Path) -> Mapping[str, Any]:
+    path = folder / SOURCE_FOLDER / LISTING
     try:
-        listing = json.loads((folder / SOURCE_FOLDER / LISTING).read_text("utf-8"))
+        # Anything but a regular file could block.
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return {}
+        listing = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return listing if isinstance(listing, dict) else {}

@@ -22,7 +22,7 @@ from traceana.enrich.layers.source import codes
 from traceana.runs.source_files import kept_files, program_folder
 from traceana.trace import Trace, per_trace
 
-_FRAME: Final = re.compile(r"^([^<].*)\((\d+)\)(?:: (.*))?$")
+_FRAME: Final = re.compile(r"^([^<].*)\((\d{1,9})\)(?:: (.*))?$")
 """A frame as Kineto writes it: ``train.py(41): main``. Calls of built-in functions have none."""
 
 _LIBRARIES: Final = (
