@@ -133,7 +133,7 @@ EVIDENCE: Final = laid_out(
         Column("computing_ns", TIME, "time of the computation at the tensor cores' rate"),
         Column("copies_count", COUNT, "number of copies"),
         Column("count", COUNT, "number of copies, gaps, convolutions, chains or collectives"),
-        Column("culprit", KERNEL, "the line, operator, range or rank with most of the time"),
+        Column("culprit", LONG, "the line, operator, range or rank with most of the time"),
         Column("device", DEVICE, "the device"),
         Column("device_name", LONG, "name of the device"),
         Column("direction", PART, "direction of the copies, or pass"),
