@@ -167,6 +167,8 @@ def test_the_text_of_stacks_is_read_innermost_first() -> None:
     kernel(b, 20, 100, 10)
     found = lines(attribute(b.build()), "stack").frame.row(0, named=True)
     assert (found["file"], found["line"], found["stack"]) == ("net.py", 8, "main.py:3 > net.py:8")
+    # Where the host was between its operators is not known.
+    assert (found["idle_ns"], found["host_ns"]) == (None, None)
 
 
 @pytest.mark.parametrize("by_torch", [False, True])

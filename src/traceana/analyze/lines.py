@@ -71,14 +71,15 @@ COLUMNS: Final = laid_out(
         Column(
             "idle_ns",
             TIME,
-            "idle time that began while the host was on the line, as in `idle --by line`",
+            "idle time that began while the host was on the line, as in `idle --by line`; null "
+            "where stacks are of operators or instructions alone",
             title="idle",
             additive=True,
         ),
         Column(
             "host_ns",
             TIME,
-            "time of the host's thread on the line, without lines that it calls",
+            "time of the host's thread on the line, without lines that it calls; null likewise",
             title="host",
             additive=True,
         ),
@@ -156,6 +157,12 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     # A frame of the program whose work, waits and time are nothing did run nothing.
     table = table.filter(pl.any_horizontal(pl.col(_SUMMED) != 0))
     table = table.with_columns(share_of(work_ns(trace)))
+    summed_columns = _SUMMED
+    if not found.ranges.height:
+        # Stacks of operators and instructions do not tell where the host was at other times.
+        unknown = ("idle_ns", "host_ns")
+        table = table.with_columns(pl.lit(None, pl.Int64).alias(name) for name in unknown)
+        summed_columns = tuple(name for name in _SUMMED if name not in unknown)
     if by in ("line", "stack"):
         table = table.with_columns(line_texts(trace, table))
     order = ["time_ns", "idle_ns", "host_ns", *keys]
@@ -170,7 +177,7 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
         notes.append(
             f"lines of the program: {100 * of_program / whole:.1f} % of the {processor(trace)} time"
         )
-    return Result(table, sums(table, *_SUMMED), tuple(notes), COLUMNS)
+    return Result(table, sums(table, *summed_columns), tuple(notes), COLUMNS)
 
 
 def _is_own(found: SourceFrames, frame: Ints) -> Flags:
