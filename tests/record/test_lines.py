@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -467,16 +468,22 @@ LINE_OF = {
 }
 
 
+def _recorded_twice(record: Record, program: Path, folder: Path) -> CompletedProcess[str]:
+    """Record a program into ``run`` and, with no lines, into ``without``; their output is equal."""
+    command = ("--", sys.executable, program)
+    done = record("-o", folder / "run", *command, cwd=folder)
+    without = record("--no-lines", "-o", folder / "without", *command, cwd=folder)
+    assert done.returncode == without.returncode == 0
+    assert done.stdout == without.stdout
+    return done
+
+
 @pytest.mark.frameworks
 def test_operators_of_torch_lie_in_the_line_that_called_them(
     record: Record, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     needs("torch")
-    command = ("--", sys.executable, script(TORCH))
-    done = record("-o", tmp_path / "run", *command, cwd=tmp_path)
-    without = record("--no-lines", "-o", tmp_path / "without", *command, cwd=tmp_path)
-    assert done.returncode == without.returncode == 0
-    assert done.stdout == without.stdout
+    done = _recorded_twice(record, script(TORCH), tmp_path)
     assert " kept (--no-source leaves them out)" in done.stderr
     assert notes(read_run(tmp_path / "run").run) == ()
 
@@ -537,11 +544,7 @@ def test_lines_of_jax_are_in_its_trace(
     needs("jax")
     import traceana
 
-    command = ("--", sys.executable, script(JAX))
-    done = record("-o", tmp_path / "run", *command, cwd=tmp_path)
-    without = record("--no-lines", "-o", tmp_path / "without", *command, cwd=tmp_path)
-    assert done.returncode == without.returncode == 0
-    assert done.stdout == without.stdout
+    _recorded_twice(record, script(JAX), tmp_path)
     tables = traceana.open(tmp_path / "run").tables
     texts = tables.ranges["text"].cast(str).to_list()
     # A step ends within its call, and the next one begins within its own.

@@ -334,6 +334,7 @@ def idle_for(
         .with_columns(pl.col("cause", by).cast(pl.String))
         .sort("time_ns", by, "line", "device", "cause", descending=[True, *[False] * 4])
     )
+    culprit = _culprit(evidence, "line", total) or _culprit(evidence, by, total)
     if evidence["line"].null_count() == evidence.height:
         evidence = evidence.drop("line")
     return Found(
@@ -342,7 +343,7 @@ def idle_for(
             "idle_ns": figures.each(total),
             "share": total / figures.window_ns,
             "count": figures.mean(gaps.height),
-            "culprit": _culprit(evidence, "line", total) or _culprit(evidence, by, total),
+            "culprit": culprit,
             **given,
         },
         evidence,
@@ -351,8 +352,6 @@ def idle_for(
 
 
 def _culprit(evidence: pl.DataFrame, by: str, total: int) -> str | None:
-    if by not in evidence.columns:
-        return None
     named = evidence.drop_nulls(by).filter(~pl.col(by).str.contains(_STEP_RANGE))
     most = named.group_by(by).agg(pl.col("time_ns").sum()).sort("time_ns", by, descending=True)
     if most.is_empty() or most["time_ns"].item(0) < CULPRIT_SHARE * total:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
 from traceana.analyze.charges import charges
+from traceana.columns.intervals import union, until
 from traceana.columns.nesting import NONE, Ints, from_rows
 from traceana.result import Result, share_of, sums
 from traceana.table import (
@@ -26,16 +28,14 @@ from traceana.timeline.idle import analyzed_gaps, idle_time
 from traceana.timeline.source_frames import (
     SourceFrames,
     frames_of_gaps,
-    line_texts,
     source_frames,
 )
 from traceana.timeline.steps import step_windows
 from traceana.timeline.work import processor, why_no_work, work, work_ns
+from traceana.vocabulary.option_words import LinesBy
 
 if TYPE_CHECKING:
-    from traceana.columns.nesting import Flags
     from traceana.trace import Trace
-    from traceana.vocabulary.option_words import LinesBy
 
 NO_LINES: Final = (
     "no lines of the program recorded: record it with traceana record, or with "
@@ -87,6 +87,13 @@ COLUMNS: Final = laid_out(
     ),
     dropped="flops host_ns optimizer_ns other_ns copy_ns calls function forward_ns backward_ns",
 )
+KEYS: Final[Mapping[LinesBy, tuple[str, ...]]] = {
+    "line": ("file", "line", "function"),
+    "function": ("file", "function"),
+    "file": ("file",),
+    "stack": ("file", "line", "function", "stack"),
+}
+"""The columns that identify a row."""
 _SUMMED: Final = tuple(column.name for column in COLUMNS if column.additive)
 
 
@@ -134,16 +141,10 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
         _placed(_flops_by_frame(trace, found), "flops"),
     ]
     reason = NO_FRAME if found.recorded else UNRECORDED
-    without = [(reason, None, None, False, NONE), (NO_LAUNCH, None, None, False, NONE)]
+    without = [(why, None, None, False, NONE, None) for why in (reason, NO_LAUNCH)]
     known = pl.concat(
         [found.frames, pl.DataFrame(without, schema=found.frames.schema, orient="row")]
     ).with_row_index("place")
-    keys = {
-        "line": ["file", "line", "function"],
-        "function": ["file", "function"],
-        "file": ["file"],
-        "stack": ["file", "line", "function", "stack"],
-    }[by]
     table = (
         pl.concat([source.cast({"place": pl.UInt32}) for source in sources], how="diagonal")
         .group_by("place")
@@ -152,7 +153,12 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     )
     if by == "stack":
         table = table.with_columns(_stacks(known, table["place"]))
-    first = [pl.col("line").min()] if by == "function" else []
+    first = []
+    if by in ("line", "stack"):
+        first = [pl.col("text").first()]
+    elif by == "function":
+        first = [pl.col("line").min()]
+    keys = KEYS[by]
     table = table.group_by(keys).agg(pl.col(_SUMMED).sum(), *first)
     # A frame of the program whose work, waits and time are nothing did run nothing.
     table = table.filter(pl.any_horizontal(pl.col(_SUMMED) != 0))
@@ -163,8 +169,6 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
         unknown = ("idle_ns", "host_ns")
         table = table.with_columns(pl.lit(None, pl.Int64).alias(name) for name in unknown)
         summed_columns = tuple(name for name in _SUMMED if name not in unknown)
-    if by in ("line", "stack"):
-        table = table.with_columns(line_texts(trace, table))
     order = ["time_ns", "idle_ns", "host_ns", *keys]
     table = table.sort(order, descending=[True, True, True, *[False] * len(keys)], nulls_last=True)
     table = conformed(table, COLUMNS)
@@ -172,17 +176,13 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     if not found.recorded:
         notes.append(NO_LINES)
     elif rows.height:
-        of_program = int(rows["duration"].filter(pl.Series(_is_own(found, frame))).sum())
+        own = np.append(found.frames["own"].to_numpy(), [False])
+        of_program = int(rows["duration"].filter(pl.Series(own[frame])).sum())
         whole = max(work_ns(trace), 1)
         notes.append(
             f"lines of the program: {100 * of_program / whole:.1f} % of the {processor(trace)} time"
         )
     return Result(table, sums(table, *summed_columns), tuple(notes), COLUMNS)
-
-
-def _is_own(found: SourceFrames, frame: Ints) -> Flags:
-    own = np.append(found.frames["own"].to_numpy(), [False])
-    return own[frame]
 
 
 def _placed(values: Ints, name: str) -> pl.DataFrame:
@@ -206,35 +206,14 @@ def _host_by_frame(trace: Trace, found: SourceFrames) -> Ints:
 
     In the windows of the selected steps, else in the whole recording.
     """
-    if not found.ranges.height:
-        return np.zeros(found.frames.height + 1, dtype=np.int64)
-    windows = step_windows(trace) if trace.tables.steps.height else pl.DataFrame()
-    if windows.is_empty():
-        start = found.nesting.start.min(initial=0)
-        end = found.nesting.end.max(initial=0)
-        return _time_by_frame(found, np.array([start]), np.array([end]))
-    merged = windows.select("start", "end").sort("start")
-    starts, ends = merged["start"].to_numpy(), np.maximum.accumulate(merged["end"].to_numpy())
-    # Windows of several processes overlap: their union.
-    starts = np.maximum(starts, np.concatenate(([starts[0]], ends[:-1])))
-    return _time_by_frame(found, starts, np.maximum(ends, starts))
-
-
-def _time_by_frame(found: SourceFrames, starts: Ints, ends: Ints) -> Ints:
-    """Return for each frame how much of disjoint, ordered windows it has on the main threads."""
     total = np.zeros(found.frames.height + 1, dtype=np.int64)
     nesting = found.nesting
-    within = np.concatenate(([0], np.cumsum(ends - starts)))
-
-    def before(time: Ints) -> Ints:
-        """Return how much of the windows lies before each moment."""
-        window = np.searchsorted(starts, time, side="right")
-        last = np.maximum(window - 1, 0)
-        return within[last] + np.where(window > 0, np.minimum(time, ends[last]) - starts[last], 0)
-
-    if not len(starts):
-        return total
-    time = before(nesting.end) - before(nesting.start)
+    time = nesting.end - nesting.start
+    windows = step_windows(trace)
+    if windows.height:
+        # Windows of several processes overlap.
+        steps = union(windows["start"].to_numpy(), windows["end"].to_numpy())
+        time = until(steps, nesting.end) - until(steps, nesting.start)
     inner = nesting.parent != NONE
     own = time.copy()
     np.subtract.at(own, nesting.parent[inner], time[inner])

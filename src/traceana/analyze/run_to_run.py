@@ -15,7 +15,7 @@ from traceana.settings import (
     RUN_TO_RUN_PAGEABLE,
     USUAL_BLOCKS,
 )
-from traceana.trace import TraceMeta
+from traceana.trace import Trace, TraceMeta
 
 
 def relative_spread(parts: Iterable[tuple[float, float]]) -> float:
@@ -45,14 +45,14 @@ def spread_of_host(usual: float, meta: TraceMeta) -> float:
     return math.hypot(math.sqrt(variance), meta.ready_share)
 
 
-def spread_of_work(meta: TraceMeta, *, on_cpu: bool) -> pl.Expr:
-    """Return the relative standard deviation between runs of the time of a row of device work.
+def spread_of_work(trace: Trace) -> pl.Expr:
+    """Return the relative standard deviation between runs of the time of a row of ``trace``'s work.
 
     The row has ``kind``, ``host_memory`` and ``category``. Collectives wait for other hosts. Work
     of a CPU varies as the host's (:func:`spread_of_host`).
     """
-    if on_cpu:
-        return pl.lit(spread_of_host(RUN_TO_RUN_CPU, meta))
+    if trace.on_cpu:
+        return pl.lit(spread_of_host(RUN_TO_RUN_CPU, trace.meta))
     copy = pl.col("kind") == "memcpy"
     return (
         pl.when(copy & (pl.col("host_memory") == "pageable"))

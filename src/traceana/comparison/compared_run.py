@@ -45,7 +45,7 @@ from traceana.timeline.copies import copies
 from traceana.timeline.idle_gaps import capture_ns
 from traceana.timeline.steps import device_windows, measured_steps, select, steps
 from traceana.timeline.work import has_frames, work
-from traceana.trace import TraceMeta, per_small_trace, per_trace
+from traceana.trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 from traceana.trace.taxonomy import PRODUCTS
 from traceana.trace.work import OUTSIDE, SOURCE, labels_of, layer_labels, passes
@@ -152,10 +152,10 @@ class RunSteps(msgspec.Struct, frozen=True):
         """The number of steps."""
         return self.frame.height
 
-    def spread(self, meta: TraceMeta, *, on_cpu: bool) -> float:
-        """Return the relative standard deviation of the step time between runs."""
-        if on_cpu:
-            return spread_of_host(RUN_TO_RUN_CPU, meta)
+    def spread(self, trace: Trace) -> float:
+        """Return the relative standard deviation of the step time of ``trace`` between runs."""
+        if trace.on_cpu:
+            return spread_of_host(RUN_TO_RUN_CPU, trace.meta)
         sums = self.frame.select(pl.col("wall_ns", "kernel_ns", "copy_ns").sum()).row(0)
         wall, kernels, copied = sums
         work = self.cells.filter(pl.col("kind") == "memcpy")
@@ -164,7 +164,7 @@ class RunSteps(msgspec.Struct, frozen=True):
         parts = (
             (kernels, RUN_TO_RUN_KERNELS),
             (copied, error / time if time else 0.0),
-            (max(wall - kernels - copied, 0), spread_of_host(RUN_TO_RUN_HOST, meta)),
+            (max(wall - kernels - copied, 0), spread_of_host(RUN_TO_RUN_HOST, trace.meta)),
         )
         return relative_spread(parts)
 
@@ -395,8 +395,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     Columns: ``step``, ``layer``, ``role``; ``category``, ``part``, ``direction`` (forward,
     backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (that of
     the class); ``compiled`` (a compiled function launched it); ``line`` of the program; ``kind``,
-    ``copy_kind``;
-    ``copy`` and ``host_memory``, direction and host memory of copies by
+    ``copy_kind``; ``copy`` and ``host_memory``, direction and host memory of copies by
     :func:`traceana.timeline.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
     ``epilogue``; ``calls``, ``time_ns``, ``spread_ns`` (its standard deviation between runs),
@@ -434,7 +433,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
             .with_columns(pl.col("direction").cast(pl.String))
         )
     rows = summed.hstack(labels_of(summed, trace.tables))
-    spread = spread_of_work(trace.meta, on_cpu=trace.on_cpu)
+    spread = spread_of_work(trace)
     layers_of = layer_labels(trace.tables).select(pl.all().gather(rows["layer"]))
     return rows.with_columns(
         trace.tables.names["name"].gather(rows["name_id"]),
@@ -461,10 +460,10 @@ def _lines(trace: Trace, rows: pl.DataFrame) -> pl.Series:
     """Return the line of the program that each row of the work is from, else :data:`NO_LINE`."""
     if not has_frames(trace):
         return pl.Series("line", [NO_LINE], dtype=pl.String).new_from_index(0, rows.height)
-    from traceana.timeline.source_frames import line_texts, source_frames
+    from traceana.timeline.source_frames import source_frames
 
     found = source_frames(trace.whole)
-    names = found.frames.with_columns(line_texts(trace, found.frames)).select(
+    names = found.frames.select(
         pl.coalesce(
             pl.format("{}: {}", "file", "text"),
             pl.format("{} {}", "file", "function"),

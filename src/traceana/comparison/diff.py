@@ -341,15 +341,11 @@ def compared(
     alike = (
         not more_a and walls_a[0].equals(walls_b[0]) and all(view.rows.identical for view in views)
     )
-    on_cpu = [run.trace.on_cpu for run in (run_a, run_b)]
-    spreads = (
-        steps_a.spread(run_a.trace.meta, on_cpu=on_cpu[0]),
-        steps_b.spread(run_b.trace.meta, on_cpu=on_cpu[1]),
-    )
+    spreads = steps_a.spread(run_a.trace), steps_b.spread(run_b.trace)
     of_cost = cost_spread(run_a.trace, run_b.trace)
     step = step_verdict(walls_a, walls_b, criteria, spreads=spreads, of_cost=of_cost, alike=alike)
     kernel_time = None
-    if marked and not any(on_cpu):
+    if marked and not (run_a.trace.on_cpu or run_b.trace.on_cpu):
         of_kernels = RUN_TO_RUN_KERNELS, RUN_TO_RUN_KERNELS
         kernels_a, kernels_b = ([steps.frame["kernel_ns"] for steps in side] for side in every)
         kernel_time = step_verdict(kernels_a, kernels_b, criteria, spreads=of_kernels, alike=alike)

@@ -302,9 +302,8 @@ class Recording:
             overhead_interval=interval,
         )
         processes = (*last.processes, *plain.processes)
-        surroundings = msgspec.structs.replace(
-            environment(processes, run.profiler, self._request.options, gpus), commit=self._commit
-        )
+        options = self._request.options
+        surroundings = environment(processes, run.profiler, options, gpus, self._commit)
         self._partial.write(TIMING_FILE, timing)
         self._partial.write(ENVIRONMENT_FILE, surroundings)
         self._partial.write(RUN_FILE, run)
@@ -458,6 +457,7 @@ def environment(
     profiler: Profiler,
     options: Sequence[str],
     gpus: tuple[Gpu, ...],
+    commit: str | None = None,
 ) -> Environment:
     """Return the environment of a run, with versions from the training process.
 
@@ -494,6 +494,7 @@ def environment(
         gpus=gpus,
         profiler_version=_profiler_version(profiler, report),
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        commit=commit,
         options=tuple(options),
     )
 

@@ -16,9 +16,9 @@ _LARGEST: Final = 1 << 22
 
 
 def kept_files(folder: Path, files: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Return the lines of those of ``files`` that the run in ``folder`` keeps, by file.
+    """Return the lines of each of ``files`` that the run in ``folder`` keeps, by file.
 
-    What is damaged, or is no regular file inside the folder, is left out.
+    Damaged files and anything but regular files inside the folder are left out.
     """
     source = folder / SOURCE_FOLDER
     listed = _listing(folder).get("files")

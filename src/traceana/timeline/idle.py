@@ -81,7 +81,7 @@ KEYS: Final = {
         "line",
         LONG,
         "line of the program on which the host was when the GPU went idle, with its text where the "
-        "recording keeps it; null where none is recorded",
+        "recording keeps it; null where no line is recorded",
     ),
     "step": Column("step", NUMBER, "number of the step in which the time lies"),
 }

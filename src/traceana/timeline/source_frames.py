@@ -40,14 +40,17 @@ _OF_LIBRARY: Final = re.compile(
     r"(?:/|\.py$)|^_\w+\.py$|/traceana/record/inside/"
 )
 """Files that are not the program's own: of installed packages and of the standard library."""
+_LONGEST: Final = 500
+"""Characters of a line's text."""
 
 
 class SourceFrames(msgspec.Struct, frozen=True):
     """The frames of a trace, and the one that work, operators and moments come from.
 
     ``frames`` has a row for each: ``file``, ``line``, ``function``, ``own`` (of the program, not of
-    a library), ``parent`` (the program's frame that called it, or -1). The frame of work is the
-    innermost one of the program on its stack, else the innermost one.
+    a library), ``parent`` (the program's frame that called it, or -1), ``text`` (the line itself,
+    null where the recording does not keep the file). The frame of work is the innermost one of the
+    program on its stack, else the innermost one.
     """
 
     frames: pl.DataFrame
@@ -171,23 +174,25 @@ class _Frames:
 @per_trace
 def source_frames(trace: Trace) -> SourceFrames:
     """Return the frames of ``trace``, which is whole: :attr:`~traceana.trace.Trace.whole`."""
-    tables = trace.tables
+    tables, folder = trace.tables, Path(trace.meta.source).parent
     ranges = tables.ranges.filter(pl.col("kind") == "python")
     ranges = ranges.filter(pl.col("text").cast(pl.String).str.contains(_FRAME.pattern))
     threads = thread_numbers(tables.ops, tables.calls, ranges)
     op_thread, call_thread, range_thread = threads
     nesting = Nesting.of(range_thread, ranges["start"].to_numpy(), ranges["duration"].to_numpy())
-    found = _Frames(program_folder(Path(trace.meta.source).parent))
+    found = _Frames(program_folder(folder))
     of_range = found.of_ranges(ranges, nesting)
     of_op_text = Tree.of_table(tables.ops).inherit(found.of_texts(tables.ops["frames"]))
-    of_instruction = found.of_texts(tables.instructions["frames"]).copy()
-    # A fusion whose root has no stack has that of an instruction inside, the last one with a stack.
-    around = from_rows(tables.instructions["parent"])
-    inside = np.flatnonzero((of_instruction != NONE) & (around != NONE))
-    inside = inside[of_instruction[around[inside]] == NONE]
-    of_instruction[around[inside]] = of_instruction[inside]
+    of_instruction = found.of_texts(tables.instructions["frames"])
     schema = {"file": pl.String, "line": pl.Int64, "function": pl.String, "own": pl.Boolean}
     frames = pl.DataFrame(found.rows, schema={**schema, "parent": pl.Int64}, orient="row")
+    content = kept_files(folder, frames["file"].unique().to_list())
+    texts = [
+        lines[line - 1].strip()[:_LONGEST] if 0 < line <= len(lines) else None
+        for file, line in frames.select("file", "line").iter_rows()
+        for lines in (content.get(file, ()),)
+    ]
+    frames = frames.with_columns(pl.Series("text", texts, dtype=pl.String))
     main = _main_threads(threads, (tables.ops, tables.calls, ranges), ranges["duration"])
     return SourceFrames(
         *(frames, ranges, nesting, of_range, main),
@@ -253,28 +258,16 @@ def frames_of_gaps(trace: Trace, gaps: pl.DataFrame) -> Ints:
     return found.at(thread, time)
 
 
-_LONGEST: Final = 500
-"""Characters of a line that are shown."""
+def line_name(said: str = "text") -> pl.Expr:
+    """Return the name of a line: ``train.py:41 loss.item()``, with the column ``said`` behind it.
 
-
-def line_texts(trace: Trace, lines: pl.DataFrame) -> pl.Series:
-    """Return the text of each of ``lines`` (``file``, ``line``), null where it is not kept."""
-    folder = Path(trace.meta.source).parent
-    content = kept_files(folder, lines["file"].drop_nulls().unique().to_list())
-    texts = []
-    for file, line in lines.select("file", "line").iter_rows():
-        of_file = content.get(file, ())
-        inside = line is not None and 0 < line <= len(of_file)
-        texts.append(of_file[line - 1].strip()[:_LONGEST] if inside else None)
-    return pl.Series("text", texts, dtype=pl.String)
+    The number and the column are left out where they are null.
+    """
+    place = pl.concat_str("file", pl.lit(":"), "line")
+    return pl.concat_str(pl.coalesce(place, "file"), pl.concat_str(pl.lit(" "), said).fill_null(""))
 
 
 def lines_of_gaps(trace: Trace, gaps: pl.DataFrame) -> pl.Series:
-    """Return the line of :func:`frames_of_gaps` of each gap: ``train.py:41 loss.item()``."""
-    found = source_frames(trace)
-    if not found.ranges.height:
-        return pl.Series("line", [None] * gaps.height, dtype=pl.String)
-    names = pl.format("{}:{}", "file", "line")
-    text = pl.coalesce(pl.concat_str(names, pl.lit(" "), "text"), names)
-    frames = found.frames.with_columns(line_texts(trace, found.frames)).select(text.alias("line"))
-    return frames["line"].gather(to_rows(frames_of_gaps(trace, gaps)))
+    """Return the :func:`line_name` of the frame of each of the ``gaps``, null without one."""
+    names = source_frames(trace).frames.select(line_name().alias("line"))["line"]
+    return names.gather(to_rows(frames_of_gaps(trace, gaps)))

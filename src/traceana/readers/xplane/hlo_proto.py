@@ -198,7 +198,8 @@ class Instruction(msgspec.Struct):
     """One instruction; ``window`` and later fields are protocol buffers, None where absent.
 
     ``frames`` is the Python stack as in the table, empty where unknown; a fusion without one has
-    that of its root. ``parameter`` is the place of a parameter among those of its computation.
+    the stack of an instruction inside. ``parameter`` is the place of a parameter among the
+    parameters of its computation.
     """
 
     name: str
@@ -259,31 +260,31 @@ def read_module(proto: bytes) -> Module:
             instructions.sort(key=lambda instruction: order[instruction.number])
         computations.append(Computation(computation.id, computation.root_id, instructions))
     if stacks.found:
-        _take_frames_of_roots(computations, stacks)
+        _fill_fusions(computations, stacks)
     return Module(module.entry_computation_id, computations, stacks.lost)
 
 
-def _take_frames_of_roots(computations: list[Computation], stacks: _Stacks) -> None:
-    """Give a fusion without a stack that of the root of its computation."""
-    fusions = [
-        instruction
-        for computation in computations
-        for instruction in computation.instructions
-        if instruction.opcode == "fusion" and not instruction.frames and instruction.called
-    ]
-    called = {fusion.called[0] for fusion in fusions}
-    roots = {
-        computation.number: instruction
-        for computation in computations
-        if computation.number in called
-        for instruction in computation.instructions
-        if instruction.number == computation.root
-    }
+def _fill_fusions(computations: list[Computation], stacks: _Stacks) -> None:
+    """Give a fusion without a stack that of its root, else of the last instruction with one."""
+    fused = {computation.number: computation for computation in computations}
     # A computation comes after those that it calls: the fusion within a fusion has its own by then.
-    for fusion in fusions:
-        root = roots.get(fusion.called[0])
-        if root is not None and root.frames:
-            fusion.frames = stacks.afforded(root.frames)
+    for computation in computations:
+        for fusion in computation.instructions:
+            if fusion.opcode != "fusion" or fusion.frames or not fusion.called:
+                continue
+            inside = fused.get(fusion.called[0])
+            texts = (
+                {}
+                if inside is None
+                else {
+                    instruction.number: instruction.frames
+                    for instruction in inside.instructions
+                    if instruction.frames
+                }
+            )
+            if inside is not None and texts:
+                last = next(reversed(texts.values()))
+                fusion.frames = stacks.afforded(texts.get(inside.root, last))
 
 
 def _instruction(message: Any, shapes: _Shapes, stacks: _Stacks) -> Instruction:

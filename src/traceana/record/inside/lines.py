@@ -84,7 +84,7 @@ class LineRanges:
         guarded(self._start, self._report)
 
     def _start(self) -> None:
-        # Where there are no ranges, that is known before the first line.
+        # A profiler that cannot open ranges fails here, before the first line.
         self._open(MARK)
         self._own_files = _OwnFiles()
         if sys.version_info >= (3, 12):

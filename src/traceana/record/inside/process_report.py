@@ -117,16 +117,18 @@ class Report:
                 "text": str(error)[-4000:],
             }
         if self._facts:
-            self._describe_process()
+            guarded(self._keep_generated_code, self)
+            self.describe_process()
 
     def close_window(self) -> None:
         """Report that the recording is complete: whatever follows in the process is not in it."""
-        self._describe_process()
+        guarded(self._keep_generated_code, self)
+        self.describe_process()
         self.add(closed=True)
 
-    def _describe_process(self) -> None:
-        guarded(self._keep_generated_code, self)
-        self.add(**facts())
+    def describe_process(self) -> None:
+        """Report versions and devices, which each report may be the last to have."""
+        self.add(**({} if "packages" in self._facts else facts()))
 
     def exiting(self) -> None:
         """Report that this process is about to exit; its time limit starts now."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from .lines import LineRanges
 from .machine_load import Load
-from .process_report import Report, Settings, facts, guarded
+from .process_report import Report, Settings, guarded
 
 AFTER_STEPS = "traceana: after the last step"
 """An empty range: the step around it has begun and did not end."""
@@ -191,7 +191,8 @@ class Window:
 
     def _stop(self) -> None:
         # A process that exceeds the time limit of its exit is killed without another report.
-        self._report.add(stopped=True, **facts())
+        self._report.describe_process()
+        self._report.add(stopped=True)
         self._report.exiting()
 
     def _advance(self) -> None:

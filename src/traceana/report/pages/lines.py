@@ -12,6 +12,7 @@ from traceana.analyze.summaries import needs_timeline
 from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import per_step_result, table_result
 from traceana.table import LONG, Column, chosen
+from traceana.timeline.source_frames import line_name
 from traceana.timeline.work import processor
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import LinesBy
 
-_KEYS: Final = {
-    "line": ("file", "line", "function"),
-    "function": ("file", "function"),
-    "file": ("file",),
-    "stack": ("stack", "file", "line", "function"),
-}
-
 
 def lines(trace: Trace, *, by: LinesBy = "line", sum: bool = False) -> CommandResult:  # noqa: A002
     """Return the GPU time, idle time, host time and FLOPs of each line of the program.
@@ -38,7 +32,7 @@ def lines(trace: Trace, *, by: LinesBy = "line", sum: bool = False) -> CommandRe
     """
     needs_timeline(trace, "lines")
     analyze = partial(analysis.lines, by=by)
-    return per_step_result(trace, analyze, _page, keys=_KEYS[by], sums=sum, idle=True)
+    return per_step_result(trace, analyze, _page, keys=analysis.KEYS[by], sums=sum, idle=True)
 
 
 def _page(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
@@ -57,15 +51,8 @@ _LONGEST: Final = 60
 
 def _pictures(trace: Trace, result: Result, basis: Basis | None) -> list[Chart]:
     """Return bars of the lines with most time, and of those that caused most idle time."""
-    place = (
-        pl.when(pl.col("line").is_null())
-        .then("file")
-        .otherwise(pl.concat_str("file", pl.lit(":"), "line"))
-    )
-    said = pl.coalesce("text", "function").fill_null("").str.slice(0, _LONGEST)
-    frame = result.frame.with_columns(
-        pl.concat_str(place, pl.lit(" "), said).str.strip_chars_end().alias("place")
-    )
+    said = pl.coalesce("text", "function").str.slice(0, _LONGEST).alias("said")
+    frame = result.frame.with_columns(said).with_columns(line_name("said").alias("place"))
     column = Column("place", LONG, "line of the program", title="line")
     of = processor(trace)
     per = "" if basis is None else f" {basis.per}"

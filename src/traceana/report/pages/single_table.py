@@ -177,8 +177,8 @@ def per_step_result(
     ``show`` makes the page of a part of the trace and of its result. Screens, HTML and Markdown
     show the means per measured step, where there are such steps, else, and with ``sums``, the sums
     over the capture, as also where some kernels were measured by another profiler. ``keys``
-    identify the rows. With ``idle`` the figures are also of time without work, of which a part with
-    all work has less.
+    identify the rows. With ``idle`` the figures include time without work: the part is analyzed by
+    itself even if it has all work.
     """
     over = basis(trace)
     whole = analyze(trace)
