@@ -15,10 +15,13 @@ import pytest
 
 from tests.record.conftest import Record, notes
 from tests.support.frameworks import needs
+from traceana.enrich.ranges import LINE_MARK
 from traceana.record.inside import lines as inside
 from traceana.record.inside.lines import MARK, LineRanges, calling_lines
 from traceana.record.inside.process_report import Report, Settings
 from traceana.runs import read_run
+from traceana.runs.run_files import SOURCE_FOLDER
+from traceana.runs.source_files import LISTING
 
 
 class Notes(Report):
@@ -466,6 +469,12 @@ LINE_OF = {
     "Optimizer.step#SGD.step": "my_train.py(29): main",
     "aten::item": "my_train.py(30): main",
 }
+
+
+def test_the_reading_side_has_the_same_names() -> None:
+    """What runs in the recorded process imports nothing of traceana's other packages."""
+    assert MARK == LINE_MARK
+    assert (inside.FOLDER, inside.LISTING) == (SOURCE_FOLDER, LISTING)
 
 
 def _recorded_twice(record: Record, program: Path, folder: Path) -> CompletedProcess[str]:
