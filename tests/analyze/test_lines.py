@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -37,13 +38,13 @@ def kernel(b: TraceBuilder, at: int, start: int, duration: int, thread: int = MA
     b.kernel("k", start, duration, correlation=number, process=9)
 
 
-def training() -> Trace:
+def training(**meta: Any) -> Trace:
     """One step: a line that loads, one that calls the model, ``backward``, and one that waits.
 
     The model's two lines launch 100 and 200 ns, their gradients 300 and 600 ns; the engine's
     accumulation has no forward operator. The host waits for the device in ``train.py(14)``.
     """
-    b = TraceBuilder()
+    b = TraceBuilder(**meta)
     frame(b, "train.py(5): main", 0, 10_000)
     frame(b, "train.py(10): step", 0, 100)
     frame(b, "train.py(11): step", 100, 400)
@@ -195,15 +196,62 @@ def test_texts_are_those_of_the_recorded_run(listed: str, tmp_path: Path) -> Non
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "files.json").write_text(listed)
     (tmp_path / "source" / "net.py").write_text("\n".join(f"line {n}" for n in range(1, 50)))
-    trace = training().with_meta(source=str(tmp_path / "trace.json"))
+    trace = training(source=str(tmp_path / "trace.json"))
     assert lines(trace).frame["text"].null_count() == lines(trace).frame.height
     (tmp_path / "source" / "files.json").write_text(
         json.dumps({"files": {"model.py": "net.py", "train.py": "../../secret"}})
     )
-    # A Trace reads the files once.
-    again = training().with_meta(source=trace.meta.source)
+    again = training(source=trace.meta.source)
     texts = lines(again).frame.filter(pl.col("text").is_not_null())
     assert dict(texts.select("line", "text").iter_rows()) == {41: "line 41", 42: "line 42"}
+
+
+def test_a_file_that_is_not_kept_is_read_while_it_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "run" / "source").mkdir(parents=True)
+    program = tmp_path / "program"
+    program.mkdir()
+    content = "\n" * 40 + "x = self.conv(x)\n"
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    listing = {
+        "folder": f"{program}/",
+        "files": {"model.py": None, "train.py": "train.py"},
+        "sha256": {"model.py": digest, "train.py": digest},
+    }
+    (tmp_path / "run" / "source" / "files.json").write_text(json.dumps(listing))
+    (tmp_path / "run" / "source" / "train.py").write_text("of another version\n" * 50)
+    (program / "model.py").write_text(content)
+
+    def texts() -> tuple[dict[int, str], tuple[str, ...]]:
+        result = lines(training(source=str(tmp_path / "run" / "trace.json")))
+        shown = result.frame.filter(pl.col("text").is_not_null())
+        return dict(shown.select("line", "text").iter_rows()), result.notes
+
+    shown, notes = texts()
+    assert shown == {41: "x = self.conv(x)"}
+    assert "text not shown, changed or gone since the recording: train.py" in notes
+    (program / "model.py").write_text(content + "# more\n")
+    shown, notes = texts()
+    assert shown == {}
+    assert "text not shown, changed or gone since the recording: model.py, train.py" in notes
+
+
+def test_generated_code_of_inductor_has_the_line_that_runs_the_model() -> None:
+    b = TraceBuilder()
+    frame(b, "train.py(9): main", 0, 1_000)
+    frame(b, "/var/cache/ab/c" + "a2" * 25 + "b.py(77): call", 10, 900)
+    op(b, "triton_poi_fused_relu_0", 20, 50)
+    kernel(b, 30, 100, 10)
+    assert rows(attribute(b.build()))["train.py:9"]["time_ns"] == 10
+
+
+def test_work_has_its_line_and_stack() -> None:
+    trace = training()
+    row = trace.work.filter(start=1_100).row(0, named=True)
+    assert (row["line"], row["stack"]) == (
+        "model.py:42",
+        "train.py:5 > train.py:11 > model.py:42",
+    )
+    assert trace.work["line"].null_count() == 1
 
 
 def test_whole_paths_inside_the_program_s_folder_are_relative(tmp_path: Path) -> None:
@@ -239,5 +287,5 @@ def test_hostile_frames_are_no_frames_and_a_deep_recursion_is_cut() -> None:
 def test_a_listing_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     os.mkfifo(tmp_path / "source" / "files.json")
-    trace = training().with_meta(source=str(tmp_path / "trace.json"))
+    trace = training(source=str(tmp_path / "trace.json"))
     assert lines(trace).frame["text"].null_count() == lines(trace).frame.height

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -281,3 +282,40 @@ def test_json_of_the_generator_is_a_trace(tmp_path: Path) -> None:
     names = [event["name"] for event in whole["traceEvents"] if event["ph"] == "X"]
     assert names.count("cudaGraphLaunch") == 3
     assert not [name for name in names if name.startswith("aten::")]
+
+
+def in_lines(rows: dict[str, Any]) -> dict[str, Any]:
+    """Return ``rows`` with a line of Python around each operator: ``net.py(1)`` … by operator."""
+    lines = [
+        {**e, "cat": "python_function", "name": f"net.py({e['ts'] % 1000 // 100 + 1:.0f}): forward"}
+        for e in rows["traceEvents"]
+        if e["cat"] == "cpu_op"
+    ]
+    for line in lines:
+        line["args"] = {"Python id": 1}
+    return {**rows, "traceEvents": [*lines, *rows["traceEvents"]]}
+
+
+def lines_of(trace: Trace) -> list[str]:
+    kernels = trace.work.filter(pl.col("kind") == "kernel").sort("start")
+    return kernels["line"].cast(pl.String).to_list()
+
+
+def flops_of_lines(trace: Trace) -> dict[int, int]:
+    return dict(trace.lines().frame.filter(pl.col("flops") > 0).select("line", "flops").iter_rows())
+
+
+def test_replays_have_the_lines_of_the_capture(tmp_path: Path) -> None:
+    whole = in_lines(network(3))
+    here = write(as_replays(whole, list(steps(whole)), capture=0), tmp_path / "replays.json")
+    expected = [f"net.py:{number}" for number in (1, 2, 3, 4)] * 3
+    trace = traceana.open(here)
+    assert lines_of(trace) == expected
+    flops = flops_of_lines(trace)
+    assert sum(flops.values()) == 3 * (PRODUCTS + 115_200)
+    # Those of another recording.
+    replays = write(as_replays(whole, list(steps(whole)), capture=None), tmp_path / "alone.json")
+    eager = write(whole, tmp_path / "eager.json")
+    other = traceana.open(replays, capture=eager)
+    assert lines_of(other) == expected
+    assert flops_of_lines(other) == flops

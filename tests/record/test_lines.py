@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import linecache
 import sys
 import threading
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from traceana.record.inside.lines import MARK, LineRanges, calling_lines
 from traceana.record.inside.process_report import Report, Settings
 from traceana.runs import read_run
 from traceana.runs.run_files import SOURCE_FOLDER
-from traceana.runs.source_files import LISTING
+from traceana.runs.source_files import LISTING, source_lines
 
 
 class Notes(Report):
@@ -415,14 +417,49 @@ def test_files_are_kept_up_to_a_size(
         main()
     log.lines.end()
     log.lines.keep_files()
-    kept = json.loads((tmp_path / "source" / "files.json").read_text())["files"]
+    listing = json.loads((tmp_path / "source" / "files.json").read_text())
+    kept = listing["files"]
     assert kept == {
         "train.py": "train.py",
         "package/model.py": "package/model.py",
         str(outside): f"absolute{outside}",
     }
     assert (tmp_path / "source" / kept[str(outside)]).read_text() == content
+    assert set(listing["sha256"].values()) == {hashlib.sha256(content.encode()).hexdigest()}
     assert log.report.notes == []
+
+
+def test_without_copies_only_digests_are_kept(tmp_path: Path, program: Program) -> None:
+    main = program("def main():\n    abs(1)\n", "train.py")
+    log = Log(tmp_path)
+    log.lines = LineRanges(
+        log._range, Settings(str(tmp_path), lines=True, source=False), log.report
+    )
+    log.lines.begin()
+    main()
+    log.lines.end()
+    log.lines.keep_files()
+    assert [path.name for path in (tmp_path / "source").iterdir()] == ["files.json"]
+    listing = json.loads((tmp_path / "source" / "files.json").read_text())
+    assert set(listing["files"].values()) == {None}
+    assert len(listing["sha256"]) == 1
+
+
+def test_a_notebook_s_cell_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def main():\n    abs(1)\n"
+    path = "/tmp/ipykernel_77/1234.py"
+    monkeypatch.setitem(linecache.cache, path, (len(text), None, text.splitlines(True), path))
+    monkeypatch.setattr(sys.modules["__main__"], "In", ["", "x = 1", text, "y"], raising=False)
+    namespace: dict[str, Any] = {}
+    exec(compile(text, path, "exec"), namespace)  # noqa: S102
+    log = Log(tmp_path)
+    log.lines = LineRanges(log._range, Settings(str(tmp_path), lines=True, source=True), log.report)
+    log.lines.begin()
+    namespace["main"]()
+    log.lines.end()
+    log.lines.keep_files()
+    assert log.of_this_thread == ["<cell 2>(2 main"]
+    assert source_lines(tmp_path, ["<cell 2>"]) == {"<cell 2>": text.splitlines()}
 
 
 TORCH = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,8 +11,9 @@ import polars as pl
 
 from traceana.analyze.charges import charges
 from traceana.columns.intervals import union, until
-from traceana.columns.nesting import NONE, Ints, from_rows
+from traceana.columns.nesting import NONE, Ints, from_rows, take
 from traceana.result import Result, share_of, sums
+from traceana.runs.source_files import changed_files
 from traceana.table import (
     COUNT,
     FLOPS,
@@ -25,13 +27,10 @@ from traceana.table import (
     laid_out,
 )
 from traceana.timeline.idle import analyzed_gaps, idle_time
-from traceana.timeline.source_frames import (
-    SourceFrames,
-    frames_of_gaps,
-    source_frames,
-)
+from traceana.timeline.source_frames import frame_stacks, frames_of_gaps
 from traceana.timeline.steps import step_windows
 from traceana.timeline.work import processor, why_no_work, work, work_ns
+from traceana.trace.work import frame_labels
 from traceana.vocabulary.option_words import LinesBy
 
 if TYPE_CHECKING:
@@ -103,13 +102,11 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     The columns are :data:`COLUMNS`. The rows add up to all work; work without a line has rows of
     its own, with the reason in ``file``. Most time first, then most idle time.
     """
-    found = source_frames(trace.whole)
-    rows = work(trace, "op", "call", "instruction", "direction", "kind", "duration")
-    frame = found.of_work(trace, rows)
+    frames = trace.tables.frames
+    rows = work(trace, "op", "call", "frame", "direction", "kind", "duration")
+    frame = from_rows(rows["frame"])
     launched = (from_rows(rows["op"]) != NONE) | (from_rows(rows["call"]) != NONE)
-    place = np.where(
-        frame != NONE, frame, np.where(launched, found.frames.height, found.frames.height + 1)
-    )
+    place = np.where(frame != NONE, frame, np.where(launched, frames.height, frames.height + 1))
     copy = (rows["kind"] == "memcpy").to_numpy()
     direction = rows["direction"].cast(pl.String)
     time = pl.col("duration")
@@ -134,25 +131,24 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
             time.sum().alias("time_ns"),
         )
     )
-    sources = [
-        summed,
-        _placed(_idle_by_frame(trace, found), "idle_ns"),
-        _placed(_host_by_frame(trace, found), "host_ns"),
-        _placed(_flops_by_frame(trace, found), "flops"),
-    ]
-    reason = NO_FRAME if found.recorded else UNRECORDED
-    without = [(why, None, None, False, NONE, None) for why in (reason, NO_LAUNCH)]
-    known = pl.concat(
-        [found.frames, pl.DataFrame(without, schema=found.frames.schema, orient="row")]
-    ).with_row_index("place")
+    none = pl.DataFrame(schema={"place": pl.Int64, **dict.fromkeys(_SUMMED, pl.Int64)})
+    sources = [none, summed, _placed(_flops_by_frame(trace), "flops")]
+    on_threads = trace.tables.ranges["frame"].null_count() < trace.tables.ranges.height
+    if on_threads:
+        sources += [
+            _placed(_idle_by_frame(trace), "idle_ns"),
+            _placed(_host_by_frame(trace), "host_ns"),
+        ]
+    reason = NO_FRAME if frames.height else UNRECORDED
+    without = pl.DataFrame({"file": [reason, NO_LAUNCH], "stack": [reason, NO_LAUNCH]})
+    known = frames.with_columns(frame_labels(trace.tables)["stack"].cast(pl.String))
+    known = pl.concat([known, without], how="diagonal").with_row_index("place")
     table = (
-        pl.concat([source.cast({"place": pl.UInt32}) for source in sources], how="diagonal")
-        .group_by("place")
+        pl.concat(sources, how="diagonal")
+        .group_by(pl.col("place").cast(pl.UInt32))
         .agg(pl.all().sum())
         .join(known, on="place")
     )
-    if by == "stack":
-        table = table.with_columns(_stacks(known, table["place"]))
     first = []
     if by in ("line", "stack"):
         first = [pl.col("text").first()]
@@ -160,27 +156,33 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
         first = [pl.col("line").min()]
     keys = KEYS[by]
     table = table.group_by(keys).agg(pl.col(_SUMMED).sum(), *first)
-    # A frame of the program whose work, waits and time are nothing did run nothing.
-    table = table.filter(pl.any_horizontal(pl.col(_SUMMED) != 0))
-    table = table.with_columns(share_of(work_ns(trace)))
     summed_columns = _SUMMED
-    if not found.ranges.height:
+    if not on_threads:
         # Stacks of operators and instructions do not tell where the host was at other times.
         unknown = ("idle_ns", "host_ns")
         table = table.with_columns(pl.lit(None, pl.Int64).alias(name) for name in unknown)
         summed_columns = tuple(name for name in _SUMMED if name not in unknown)
+    # A frame of the program whose work, waits and time are nothing did run nothing.
+    table = table.filter(pl.any_horizontal(pl.col(summed_columns) != 0))
+    table = table.with_columns(share_of(work_ns(trace)))
     order = ["time_ns", "idle_ns", "host_ns", *keys]
     table = table.sort(order, descending=[True, True, True, *[False] * len(keys)], nulls_last=True)
     table = conformed(table, COLUMNS)
     notes = [] if rows.height else [why_no_work(trace)]
-    if not found.recorded:
+    if not frames.height:
         notes.append(NO_LINES)
     elif rows.height:
-        own = np.append(found.frames["own"].to_numpy(), [False])
+        own = np.append(frames["own"].to_numpy(), [False])
         of_program = int(rows["duration"].filter(pl.Series(own[frame])).sum())
         whole = max(work_ns(trace), 1)
         notes.append(
             f"lines of the program: {100 * of_program / whole:.1f} % of the {processor(trace)} time"
+        )
+    changed = changed_files(Path(trace.meta.source).parent, frames["file"])
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        notes.append(
+            f"text not shown, changed or gone since the recording: {', '.join(changed[:3])}{more}"
         )
     return Result(table, sums(table, *summed_columns), tuple(notes), COLUMNS)
 
@@ -191,23 +193,23 @@ def _placed(values: Ints, name: str) -> pl.DataFrame:
     return pl.DataFrame({"place": rows, name: values[rows]})
 
 
-def _idle_by_frame(trace: Trace, found: SourceFrames) -> Ints:
+def _idle_by_frame(trace: Trace) -> Ints:
     """Return the idle time (ns) of each frame, the last entry that without a frame."""
-    total = np.zeros(found.frames.height + 1, dtype=np.int64)
-    if found.ranges.height:
-        of_gaps = idle_time(trace)
-        gaps = analyzed_gaps(trace, of_gaps, of_gaps.gaps)
-        np.add.at(total, frames_of_gaps(trace.whole, gaps), gaps["part"].to_numpy())
+    total = np.zeros(trace.tables.frames.height + 1, dtype=np.int64)
+    of_gaps = idle_time(trace)
+    gaps = analyzed_gaps(trace, of_gaps, of_gaps.gaps)
+    np.add.at(total, frames_of_gaps(trace.whole, gaps), gaps["part"].to_numpy())
     return total
 
 
-def _host_by_frame(trace: Trace, found: SourceFrames) -> Ints:
+def _host_by_frame(trace: Trace) -> Ints:
     """Return the time (ns) of each frame on its thread, without the frames that it calls.
 
     In the windows of the selected steps, else in the whole recording.
     """
-    total = np.zeros(found.frames.height + 1, dtype=np.int64)
-    nesting = found.nesting
+    total = np.zeros(trace.tables.frames.height + 1, dtype=np.int64)
+    stacks = frame_stacks(trace.whole)
+    nesting = stacks.nesting
     time = nesting.end - nesting.start
     windows = step_windows(trace)
     if windows.height:
@@ -217,36 +219,31 @@ def _host_by_frame(trace: Trace, found: SourceFrames) -> Ints:
     inner = nesting.parent != NONE
     own = time.copy()
     np.subtract.at(own, nesting.parent[inner], time[inner])
-    on_main = np.isin(nesting.key, found.main)
-    np.add.at(total, found.of_range[on_main], own[on_main])
+    on_main = np.isin(nesting.key, stacks.main)
+    np.add.at(total, stacks.of_range[on_main], own[on_main])
     return total
 
 
-def _flops_by_frame(trace: Trace, found: SourceFrames) -> Ints:
-    total = np.zeros(found.frames.height + 1, dtype=np.int64)
-    counted = charges(trace, trace.manifest).frame.filter(pl.col("flops") > 0)
-    frame = found.of_work(
-        trace, counted.select("op", "instruction", pl.lit(None, pl.UInt32).alias("call"))
+def _flops_by_frame(trace: Trace) -> Ints:
+    """Return the FLOPs of each frame, the last entry those without a frame.
+
+    Those of a layer's pass, which are of no operator, are of its longest work.
+    """
+    total = np.zeros(trace.tables.frames.height + 1, dtype=np.int64)
+    costs = charges(trace, trace.manifest)
+    longest = (
+        work(trace, "frame", "duration")
+        .with_columns(costs.coverage["unit"])
+        .filter(pl.col("frame").is_not_null())
+        .sort("duration", maintain_order=True)
+        .unique("unit", keep="last")
+        .select("unit", "frame")
     )
+    counted = costs.frame.filter(pl.col("flops") > 0)
+    counted = counted.join(longest, on="unit", how="left", maintain_order="left")
+    frame = take(from_rows(trace.tables.instructions["frame"]), from_rows(counted["instruction"]))
+    of_op = take(from_rows(trace.tables.ops["frame"]), from_rows(counted["op"]))
+    for source in (of_op, from_rows(counted["frame"])):
+        frame = np.where(frame == NONE, source, frame)
     np.add.at(total, frame, counted["flops"].to_numpy())
     return total
-
-
-_LONGEST_STACK: Final = 2000
-"""Characters of a stack, which has its innermost lines: the stacks of a deep recursion would fill
-the memory."""
-
-
-def _stacks(known: pl.DataFrame, places: pl.Series) -> pl.Series:
-    """Return the program's stack of each of ``places``, outermost line first."""
-    names = [
-        file if line is None else f"{file}:{line}"
-        for file, line in known.select("file", "line").iter_rows()
-    ]
-    stacks: list[str] = []
-    # A caller has a smaller number.
-    for name, parent in zip(names, known["parent"], strict=True):
-        stack = name if parent == NONE else f"{stacks[parent]} > {name}"
-        short = len(stack) <= _LONGEST_STACK
-        stacks.append(stack if short else f"… {stack[-_LONGEST_STACK:].partition(' > ')[2]}")
-    return pl.Series("stack", [stacks[place] for place in places], dtype=pl.String)

@@ -19,7 +19,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.run_to_run import relative_spread, spread_of_host, spread_of_work
 from traceana.columns.intervals import computing
-from traceana.columns.nesting import NONE, Tree, from_rows, to_rows
+from traceana.columns.nesting import NONE, Tree, from_rows
 from traceana.comparison.columns import WORK
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import (
@@ -460,17 +460,14 @@ def _lines(trace: Trace, rows: pl.DataFrame) -> pl.Series:
     """Return the line of the program that each row of the work is from, else :data:`NO_LINE`."""
     if not has_frames(trace):
         return pl.Series("line", [NO_LINE], dtype=pl.String).new_from_index(0, rows.height)
-    from traceana.timeline.source_frames import source_frames
-
-    found = source_frames(trace.whole)
-    names = found.frames.select(
+    names = trace.tables.frames.select(
         pl.coalesce(
             pl.format("{}: {}", "file", "text"),
             pl.format("{} {}", "file", "function"),
             pl.format("{}:{}", "file", "line"),
         )
     )
-    line = names.to_series().gather(to_rows(found.of_work(trace, rows)))
+    line = names.to_series().gather(rows["frame"])
     return line.fill_null(NO_LINE).alias("line")
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from traceana.columns.distinct import Texts, thread_numbers
 from traceana.columns.nesting import NONE, Flags, Nesting, from_rows, take, to_rows
 from traceana.enrich.cpu import operator_activities, range_activities
+from traceana.enrich.frames import with_frames
 from traceana.enrich.launches import (
     launches_of,
     launches_with_work,
@@ -175,7 +176,7 @@ def attribute(
         direction.alias("direction"),
     )
     join_pieces(activities)
-    return trace.with_tables(
+    attributed = trace.with_tables(
         activities=activities,
         names=conform("names", names),
         devices=devices,
@@ -186,6 +187,7 @@ def attribute(
         graph_calls=resolved.graph_calls(rows_of_layers),
         ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
     )
+    return with_frames(attributed)
 
 
 def _without_whole_step(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:

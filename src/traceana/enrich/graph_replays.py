@@ -42,7 +42,7 @@ from traceana.settings import (
     LARGEST_CAPTURE_GAP,
 )
 from traceana.trace import Ledger, Trace
-from traceana.trace.schema import DEVICE_WORK, ActivityKind, Direction, conform
+from traceana.trace.schema import DEVICE_WORK, ROW, ActivityKind, Direction, conform
 
 NODE_KINDS: Final = tuple(kind for kind in DEVICE_WORK if kind != "graph")
 """Kinds of the work of a node. A graph that was recorded whole has no nodes."""
@@ -483,7 +483,8 @@ def attributed_replays(
         return trace
     activities = trace.tables.activities
     layers, instances = _Layers(trace.tables.layers), _Instances(trace.tables.ops, replays)
-    op, layer = (from_rows(activities[key]).copy() for key in ("op", "layer"))
+    frames = [trace.tables.frames]
+    op, layer, frame = (from_rows(activities[key]).copy() for key in ("op", "layer", "frame"))
     direction = _codes(activities["direction"]).copy()
     confidence = np.full(activities.height, np.nan)
     ledger = Ledger()
@@ -512,17 +513,27 @@ def attributed_replays(
             work = recording.tables.activities[to_rows(source[positions])]
             same_layers = recording is trace or recording is with_captured_calls
             to_layer = _unchanged if same_layers else layers.of(recording)
+            offset = 0
+            if not same_layers:
+                offset = sum(map(len, frames))
+                frames.append(
+                    recording.tables.frames.with_columns((pl.col("parent") + offset).cast(ROW))
+                )
             replayed = rows[positions]
             layer[replayed] = to_layer(from_rows(work["layer"]))
+            of_source = from_rows(work["frame"])
+            frame[replayed] = np.where(of_source == NONE, frame[replayed], of_source + offset)
             direction[replayed] = _codes(work["direction"])
-            op[replayed] = instances.add(recording, positions, from_rows(work["op"]), to_layer)
+            op[replayed] = instances.add(
+                recording, positions, from_rows(work["op"]), to_layer, offset
+            )
         count(reason, rows[before & ~is_open()])
 
     # The operators and layers at the times of capture are those in the trace.
     by_node = np.flatnonzero(activities["capture_time"][to_rows(rows)].is_not_null().to_numpy())
     if len(by_node):
         confidence[rows[by_node]] = _BY_NODE
-        op[rows[by_node]] = instances.add(trace, by_node, op[rows[by_node]], _unchanged)
+        op[rows[by_node]] = instances.add(trace, by_node, op[rows[by_node]], _unchanged, 0)
         count("graph_capture", rows[by_node])
     recordings = [(with_captured_calls, captured)] + ([] if reference is None else [reference])
     sources = _Sources(trace, replays, recordings)
@@ -546,13 +557,15 @@ def attributed_replays(
     (repeated,) = repetitions.sources([known_codes], pl.Series(early))
     positions = np.flatnonzero(still_open & (launched[rows] != NONE))
     source_op = op[launched[rows[positions]]]
-    op[rows[positions]] = instances.add(trace, positions, source_op, _unchanged)
+    op[rows[positions]] = instances.add(trace, positions, source_op, _unchanged, 0)
     early &= repeated != NONE
     source = np.where(early, repeated, NONE)
     source[rows[positions]] = launched[rows[positions]]
     has_source = source != NONE
     layer[has_source] = layer[source[has_source]]
     direction[has_source] = direction[source[has_source]]
+    of_source = frame[source[has_source]]
+    frame[has_source] = np.where(of_source == NONE, frame[has_source], of_source)
     confidence[has_source] = BY_SEQUENCE
     count("graph_sequence", rows[positions])
     # What has no source keeps the layer around the launch of the graph, if any.
@@ -563,11 +576,13 @@ def attributed_replays(
         activities=activities.with_columns(
             to_rows(op).alias("op"),
             to_rows(layer).alias("layer"),
+            to_rows(frame).alias("frame"),
             directions.alias("direction"),
             pl.Series("layer_confidence", confidence).fill_nan(None),
         ),
         ops=instances.ops(),
         layers=layers.frame(),
+        frames=pl.concat(frames),
         ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
     )
 
@@ -618,8 +633,18 @@ class _Instances:
         self._replays = replays
         self._sequence = int(ops["sequence"].max() or 0) + 1  # type: ignore[arg-type]
 
-    def add(self, source: Trace, places: Ints, op: Ints, to_layer: Callable[[Ints], Ints]) -> Ints:
-        """Return the row of the copy of each ``op`` of ``source`` for the replay at ``places``."""
+    def add(
+        self,
+        source: Trace,
+        places: Ints,
+        op: Ints,
+        to_layer: Callable[[Ints], Ints],
+        frames_before: int,
+    ) -> Ints:
+        """Return the row of the copy of each ``op`` of ``source`` for the replay at ``places``.
+
+        Their layers are those of ``to_layer``, their frames stand behind ``frames_before`` others.
+        """
         ops = source.tables.ops
         replay = self._replays.replay[places]
         height = ops.height + 1
@@ -642,6 +667,9 @@ class _Instances:
             calls["thread"].alias("thread"),
             to_rows(self._at(wanted, replay_of_copy, take(parent, row), height)).alias("parent"),
             (pl.col("sequence") + offset).alias("sequence"),
+            # The forward operators of the copies are not among them.
+            pl.lit(None, ROW).alias("forward"),
+            (pl.col("frame") + frames_before).cast(ROW).alias("frame"),
             to_rows(to_layer(from_rows(ops["layer"])[row])).alias("layer"),
         )
         row_of_copy = self._at(wanted, replay, op, height)

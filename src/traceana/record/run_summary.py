@@ -38,8 +38,9 @@ def run_summary(recorded: RecordedRun) -> str:
     if run.profiler is Profiler.JAX and not recorded.layers:
         described = "from the scopes of the trace: JAX has no modules to describe"
     lines.append(f"  layers    {described}")
-    if files := sum(path.is_file() for path in (recorded.folder / SOURCE_FOLDER).rglob("*")):
-        # One of them is the listing.
+    files = sum(path.is_file() for path in (recorded.folder / SOURCE_FOLDER).rglob("*"))
+    # One of them is the listing.
+    if files > 1:
         kept = "1 file" if files == 2 else f"{files - 1} files"
         lines.append(f"  source    {kept} kept (--no-source leaves them out)")
     if timing is not None:

@@ -332,9 +332,9 @@ def _lines(whole: Trace, gaps: pl.DataFrame) -> pl.Series:
     if not has_frames(whole):
         return pl.Series("line", [None] * gaps.height, dtype=pl.String)
     # Few recordings have lines: a report on others does without these modules.
-    from traceana.timeline.source_frames import lines_of_gaps
+    from traceana.timeline.source_frames import frames_of_gaps, line_names
 
-    return lines_of_gaps(whole, gaps)
+    return line_names(whole, frames_of_gaps(whole, gaps))
 
 
 def analyzed_gaps(trace: Trace, found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:

@@ -53,10 +53,7 @@ def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
 
 def has_frames(trace: Trace) -> bool:
     """Return whether ``trace`` has frames of the program's Python."""
-    tables = trace.tables
-    return bool((tables.ranges["kind"] == "python").any()) or any(
-        table["frames"].null_count() < table.height for table in (tables.ops, tables.instructions)
-    )
+    return trace.tables.frames.height > 0
 
 
 def processor(trace: Trace) -> str:

@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 15
+SCHEMA_VERSION: Final = 16
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -200,6 +200,12 @@ _ACTIVITIES: Final = Table(
         "layer": _row("layers", "layer of the model", enriched=True),
         "step": _row("steps", "step in which it was launched", enriched=True),
         "direction": Column(Direction, "pass of training", enriched=True),
+        "frame": _row(
+            "frames",
+            "frame of the program from which it was launched, of the backward pass that of the "
+            "forward operator",
+            enriched=True,
+        ),
         "layer_confidence": Column(
             pl.Float64,
             "of work of a CUDA graph's replay: confidence of its operator, layer and direction, "
@@ -286,6 +292,9 @@ _OPS: Final = Table(
             "layer of the model; null also if the operator launched no device work",
             enriched=True,
         ),
+        "frame": _row(
+            "frames", "frame of the program, of the backward pass that of `forward`", enriched=True
+        ),
         "rank": _RANK,
     },
 )
@@ -306,6 +315,7 @@ _INSTRUCTIONS: Final = Table(
         "target": _label('of a custom-call, the library\'s routine: "__cudnn$convForward"'),
         "scope": _SCOPE,
         "frames": _FRAMES,
+        "frame": _row("frames", "frame of the program", enriched=True),
         "input_shapes": _text("JSON text: [[4,13,13,192],[3,3,192,384]]; of a tuple, a list"),
         "input_types": _text('JSON text, HLO\'s types: ["f32","bf16"]'),
         "output_shape": _text("JSON text: [4,13,13,384]; of a tuple, a list of them"),
@@ -337,6 +347,25 @@ _RANGES: Final = Table(
         "depth": Column(pl.Int32, "ranges around it", enriched=True),
         "input_shapes": _text("as in `ops`, for c10d's annotations around a collective's launch"),
         "input_types": _text("as in `ops`"),
+        "frame": _row("frames", "of a Python frame: the program's, or its own", enriched=True),
+        "rank": _RANK,
+    },
+)
+
+_FRAMES_OF_PYTHON: Final = Table(
+    "one frame of Python on a stack of the program: what a line calls has rows of its own for each "
+    "line that calls it. Frames of libraries within those of the program have the program's",
+    {
+        "file": Column(pl.String, "file, relative to the program's folder", enriched=True),
+        "line": Column(
+            pl.Int64, "line; of a frame that names its function: its first", enriched=True
+        ),
+        "function": Column(pl.String, "function", enriched=True),
+        "own": Column(
+            pl.Boolean, "whether the file is the program's, not a library's", enriched=True
+        ),
+        "parent": _row("frames", "the program's frame that called it", enriched=True),
+        "text": Column(pl.String, "the line itself, where the run keeps the file", enriched=True),
         "rank": _RANK,
     },
 )
@@ -553,6 +582,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "ops": _OPS,
     "instructions": _INSTRUCTIONS,
     "ranges": _RANGES,
+    "frames": _FRAMES_OF_PYTHON,
     "links": _LINKS,
     "layers": _LAYERS,
     "graph_calls": _GRAPH_CALLS,

@@ -32,6 +32,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     ops: pl.DataFrame
     instructions: pl.DataFrame
     ranges: pl.DataFrame
+    frames: pl.DataFrame
     links: pl.DataFrame
     layers: pl.DataFrame
     graph_calls: pl.DataFrame

@@ -108,6 +108,8 @@ COLUMNS: Final = (
     Column("operator", LONG, "innermost operator around the launch"),
     Column("range", LONG, "innermost annotation around the launch"),
     Column("call", LONG, "launching call of the runtime or driver"),
+    Column("line", LONG, "line of the program: `train.py:41`; of the backward pass the forward's"),
+    Column("stack", LONG, "the program's lines that called it and the line, outermost first"),
     Column("step", NUMBER, "number of the step that launched it"),
     Column("device", DEVICE, "device number within its rank; -1: the CPU"),
     Column("stream", NUMBER, "CUDA or HIP stream; of a CPU operator, its thread"),
@@ -143,6 +145,7 @@ _OF_CLASS: Final = (
 )
 _PASS_OF_DIRECTION: Final = pl.Series(Direction.categories, dtype=PASSES)
 _OF_LAYER: Final = ("layer_path", "layer_type", "role")
+_OF_FRAME: Final = ("line", "stack")
 
 
 def labelled_work(tables: Tables) -> pl.DataFrame:
@@ -168,8 +171,8 @@ def labels(tables: Tables, *names: str) -> pl.DataFrame:
 
     They are columns of activities, in which ``layer``, ``op``, ``range``, ``call`` and ``step`` are
     row numbers, and labels: ``name``, ``operator``, ``range_text``, ``call_name``, ``step_number``,
-    ``layer_path``, ``layer_type``, ``role``, ``pass``, ``kernel_direction``, and the other columns
-    of :func:`labels_of`. Each costs the time of its own column.
+    ``layer_path``, ``layer_type``, ``role``, ``line``, ``stack``, ``pass``, ``kernel_direction``,
+    and the other columns of :func:`labels_of`. Each costs the time of its own column.
     """
     activities = tables.activities
     columns = []
@@ -187,6 +190,8 @@ def labels(tables: Tables, *names: str) -> pl.DataFrame:
             column = layer_labels(tables)[name].gather(activities["layer"])
             if name == "layer_path":
                 column = column.fill_null(OUTSIDE)
+        elif name in _OF_FRAME:
+            column = frame_labels(tables)[name].gather(activities["frame"])
         elif name == "pass":
             rows, classes = _classes(tables)
             gradient = classes["gradient"].gather(rows)
@@ -289,6 +294,34 @@ def layer_labels(tables: Tables) -> pl.DataFrame:
         )
         tables.derived["layer_labels"] = named_layers
     return named_layers
+
+
+_LONGEST_STACK: Final = 2000
+"""Characters of a stack, which has its innermost lines: the stacks of a deep recursion would fill
+the memory."""
+
+
+def frame_labels(tables: Tables) -> pl.DataFrame:
+    """Return ``line`` (``train.py:41``) and ``stack`` of each row of ``frames``.
+
+    A stack are the program's lines that called the frame, outermost first, and its own.
+    """
+    labelled: pl.DataFrame | None = tables.derived.get("frame_labels")
+    if labelled is None:
+        line = pl.format("{}:{}", "file", "line").alias("line")
+        lines = tables.frames.select(line, "parent")
+        stacks: list[str] = []
+        # A caller has a smaller number.
+        for name, parent in lines.iter_rows():
+            stack = name if parent is None else f"{stacks[parent]} > {name}"
+            if len(stack) > _LONGEST_STACK:
+                stack = f"… {stack[-_LONGEST_STACK:].partition(' > ')[2]}"
+            stacks.append(stack)
+        labelled = lines.select(
+            pl.col("line").cast(LABEL), pl.Series("stack", stacks, dtype=pl.String).cast(LABEL)
+        )
+        tables.derived["frame_labels"] = labelled
+    return labelled
 
 
 def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dis
+import hashlib
 import inspect
 import json
+import linecache
 import os
 import re
-import shutil
 import sys
 import sysconfig
 import threading
@@ -111,7 +112,7 @@ class LineRanges:
         self._leave_all(self._stack())
 
     def keep_files(self) -> None:
-        """Copy the files into the folder ``source`` of the recording, with their listing."""
+        """Keep the files, or their digests, in the folder ``source`` of the recording."""
         if self._own_files is None:
             return
         if self._left <= 0:
@@ -119,11 +120,9 @@ class LineRanges:
                 f"lines of the program: only the first {MOST_RANGES:,} of the profiled steps are "
                 "recorded"
             )
-        files = self._own_files.by_name
-        if self._settings.source and files:
-            program = self._own_files.folder
-            target = Path(self._settings.folder, FOLDER)
-            guarded(lambda: _keep(target, files, program), self._report)
+        own, target = self._own_files, Path(self._settings.folder, FOLDER)
+        if own.by_name or own.cells:
+            guarded(lambda: _keep(target, own, copy=self._settings.source), self._report)
 
     def _forked(self) -> None:
         """Stop in a child process: its lines are in no trace."""
@@ -384,6 +383,8 @@ class _OwnFiles:
         self._names: dict[str, str | None] = {}
         self.by_name: dict[str, str] = {}
         """The files by name."""
+        self.cells: dict[str, str] = {}
+        """The texts of a notebook's cells by name."""
 
     def name_of(self, path: str) -> str | None:
         """Return the name of the file of a code: relative to the program's folder if it is inside.
@@ -396,7 +397,10 @@ class _OwnFiles:
 
     def _name_of(self, path: str) -> str | None:
         if _NOTEBOOK_CELL.match(path):
-            return path
+            text = "".join(linecache.getlines(path))
+            name = _cell(text) or path
+            self.cells[name] = text
+            return name
         whole = os.path.abspath(path)  # noqa: PTH100
         if self._is_foreign(whole) or not os.path.isfile(whole):  # noqa: PTH113
             return None
@@ -430,6 +434,17 @@ class _OwnFiles:
         return str(folder.parents[depth - 1] if 0 < depth <= len(folder.parents) else folder)
 
 
+def _cell(text: str) -> str | None:
+    """Return the name of the last executed cell of the notebook with this text: ``<cell 7>``."""
+    cells = getattr(sys.modules.get("__main__"), "In", None)
+    numbers = [
+        number
+        for number, cell in enumerate(cells if isinstance(cells, list) else [])
+        if isinstance(cell, str) and cell.strip() and cell.strip() == text.strip()
+    ]
+    return f"<cell {numbers[-1]}>" if numbers else None
+
+
 def _begins(folders: list[Any]) -> tuple[str, ...]:
     """Return the beginnings of the paths inside ``folders``, also where these are links."""
     whole = [os.path.abspath(folder) for folder in folders]  # noqa: PTH100
@@ -437,27 +452,40 @@ def _begins(folders: list[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.join(path, "") for path in both))  # noqa: PTH118
 
 
-def _keep(folder: Path, files: dict[str, str], program: str) -> None:
-    """Copy ``files``, by name, into ``folder``, where another process of the run may have some."""
+def _keep(folder: Path, own: _OwnFiles, *, copy: bool) -> None:
+    """Copy the program's files into ``folder``, where another process of the run may have some.
+
+    Without ``copy`` only their digests are kept.
+    """
     listing = folder / LISTING
-    kept: dict[str, str] = {}
+    kept: dict[str, str | None] = {}
+    digests: dict[str, str] = {}
     if listing.exists():
-        kept = json.loads(listing.read_text("utf-8"))["files"]
-    room = _MOST_BYTES - sum((folder / path).stat().st_size for path in kept.values())
-    for name, path in sorted(files.items()):
-        source, inside = Path(path), name.replace(":", "")
+        known = json.loads(listing.read_text("utf-8"))
+        kept, digests = known["files"], known["sha256"]
+    copies = [path for path in kept.values() if path is not None]
+    room = _MOST_BYTES - sum((folder / path).stat().st_size for path in copies)
+    contents = {name: text.encode("utf-8", "replace") for name, text in own.cells.items()}
+    for name, path in own.by_name.items():
+        # The file may be gone since.
+        if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST:  # noqa: PTH113, PTH202
+            contents[name] = Path(path).read_bytes()
+    for name, content in sorted(contents.items()):
+        inside = name.replace(":", "")
         if Path(name).is_absolute():
             inside = f"absolute/{inside.lstrip('/')}"
-        # The file may be gone since.
-        size = source.stat().st_size if source.is_file() else _LARGEST + 1
-        if name in kept or inside == LISTING or size > min(_LARGEST, room):
+        if name in kept or inside == LISTING:
             continue
-        room -= size
-        target = folder / inside
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        kept[name] = inside
+        kept[name], digests[name] = None, hashlib.sha256(content).hexdigest()
+        if copy and len(content) <= room:
+            room -= len(content)
+            target = folder / inside
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            kept[name] = inside
     if kept:
+        folder.mkdir(exist_ok=True)
         scratch = folder / f"{LISTING}.{os.getpid()}"
-        scratch.write_text(json.dumps({"folder": program, "files": kept}), encoding="utf-8")
+        described = {"folder": own.folder, "files": kept, "sha256": digests}
+        scratch.write_text(json.dumps(described), encoding="utf-8")
         scratch.replace(listing)
