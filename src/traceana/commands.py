@@ -308,8 +308,8 @@ COMMANDS: Final = {
                 Option(
                     "by",
                     MemoryBy,
-                    "One row per device, per operator or layer at the peak, per step, per time "
-                    "slice, or per convolution workspace.",
+                    "One row per device, per operator, layer or line at the peak, per step, per "
+                    "time slice, or per convolution workspace.",
                 ),
             ),
             needs=("memory",),

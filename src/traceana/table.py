@@ -25,6 +25,7 @@ class Kind(Enum):
     LONG = "text that may be long: it gets the remaining width"
     KERNEL = "a kernel's name"
     PATH = "a layer's path"
+    LINE = "a line of the program: file, number, perhaps its text"
     CATEGORY = "a category of kernels"
     PART = "a part of a category, or a direction"
     PARTS = "algorithms, separated by commas"
@@ -59,8 +60,8 @@ class Kind(Enum):
 
 
 (
-    TEXT, LONG, KERNEL, PATH, CATEGORY, PART, PARTS, LIBRARY, BATCHED, NUMBER, COUNT, MEAN, TIME,
-    MOMENT, BYTES, BINARY, RATE, SHARE, FLOPS, FLOP_RATE, INTENSITY, RATIO, PROBABILITY, FLAG,
+    TEXT, LONG, KERNEL, PATH, LINE, CATEGORY, PART, PARTS, LIBRARY, BATCHED, NUMBER, COUNT, MEAN,
+    TIME, MOMENT, BYTES, BINARY, RATE, SHARE, FLOPS, FLOP_RATE, INTENSITY, RATIO, PROBABILITY, FLAG,
     DEVICE,
 ) = Kind  # fmt: skip
 

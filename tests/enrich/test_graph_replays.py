@@ -27,6 +27,7 @@ from tests.support.graph_replays import (
 from tests.support.inductor import convolution, on_gpu
 from tests.support.manifest import FIXTURES, TRACES
 from tests.support.opened import opened
+from traceana.analyze.lines import lines
 from traceana.errors import UsageError
 from traceana.match.alignment import agreed
 from traceana.trace import Trace
@@ -302,7 +303,8 @@ def lines_of(trace: Trace) -> list[str]:
 
 
 def flops_of_lines(trace: Trace) -> dict[int, int]:
-    return dict(trace.lines().frame.filter(pl.col("flops") > 0).select("line", "flops").iter_rows())
+    counted = lines(trace).frame.filter(pl.col("flops") > 0)
+    return dict(counted.select("line", "flops").iter_rows())
 
 
 def test_replays_have_the_lines_of_the_capture(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from traceana.settings import FEWEST_GROWING
 from traceana.table import (
     BYTES,
     COUNT,
+    LINE,
     LONG,
     MOMENT,
     NUMBER,
@@ -30,9 +31,9 @@ from traceana.table import (
     laid_out,
 )
 from traceana.timeline.steps import measured_steps, name_of
-from traceana.timeline.work import DEVICE_COLUMNS
+from traceana.timeline.work import DEVICE_COLUMNS, has_frames
 from traceana.trace import per_small_trace
-from traceana.trace.work import OUTSIDE, layer_labels
+from traceana.trace.work import NO_LINE, OUTSIDE, frame_labels, layer_labels
 from traceana.vocabulary.option_words import MemoryBy
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ DEVICES: Final = laid_out(
 HOLDERS: Final[dict[MemoryBy, Column]] = {
     "layer": Column("layer", PATH, f"layer of the allocations; {_NO_LAYER}"),
     "operator": Column("operator", LONG, "operator of the allocations, likewise"),
+    "line": Column("line", LINE, "line of the program that made them, likewise"),
 }
 AT_PEAK: Final = (
     Column(
@@ -179,8 +181,8 @@ def events(trace: Trace) -> pl.DataFrame:
     ``rank``, ``device`` (null where not recorded), ``time``, ``address``, ``bytes`` (negative:
     freed), ``allocated`` (total after the event: the allocator's own figure, else the sum of the
     events since the capture began), ``counted`` (whether it is such a sum), ``reserved`` (null
-    where not recorded), ``op`` (row of the innermost operator on the thread at that time) and
-    ``layer`` (row of ``layers``).
+    where not recorded), ``op`` (row of the innermost operator on the thread at that time),
+    ``layer`` and ``frame`` (rows of ``layers`` and ``frames``).
     """
     chosen = (trace.meta.properties.get(key) for key in ("selected_devices", "selected_ranks"))
     return _events(trace.whole, *chosen)
@@ -202,7 +204,11 @@ def _events(
     unknown = pl.col("allocated").is_null().any().over(PER_DEVICE)
     reserved = pl.col("reserved")
     return (
-        memory.with_columns(op.alias("op"), trace.tables.ops["layer"].gather(op).alias("layer"))
+        memory.with_columns(
+            op.alias("op"),
+            trace.tables.ops["layer"].gather(op).alias("layer"),
+            _frames(trace, memory, op).alias("frame"),
+        )
         .sort("time", maintain_order=True)
         .with_row_index("event")
         .with_columns(unknown.alias("counted"))
@@ -216,15 +222,28 @@ def _events(
         )
         .select(
             "event", *PER_DEVICE, "time", "address", "bytes", "allocated", "counted", "reserved",
-            "op", "layer",
+            "op", "layer", "frame",
         )
     )  # fmt: skip
+
+
+def _frames(trace: Trace, memory: pl.DataFrame, op: pl.Series) -> pl.Series:
+    """Return the row in ``frames`` of each event within the operators ``op``: the operator's, else
+    the one on its thread."""
+    frame = trace.tables.ops["frame"].gather(op)
+    if not has_frames(trace):
+        return frame
+    # Few recordings have frames.
+    from traceana.timeline.source_frames import frames_at
+
+    on_thread = to_rows(frames_at(trace, memory, memory["time"].to_numpy()))
+    return frame.zip_with(frame.is_not_null(), on_thread)
 
 
 def allocations(events: pl.DataFrame) -> pl.DataFrame:
     """Return one row per allocation of :func:`events`, with the free of its address.
 
-    Columns: ``rank``, ``device``, ``event``, ``time``, ``bytes``, ``op``, ``layer``, and
+    Columns: ``rank``, ``device``, ``event``, ``time``, ``bytes``, ``op``, ``layer``, ``frame``, and
     ``freed_event`` and ``freed_time`` of the next event of the address; null if not freed during
     the capture. Events without an address cannot be matched and are left out.
     """
@@ -236,7 +255,10 @@ def allocations(events: pl.DataFrame) -> pl.DataFrame:
             pl.col("time").shift(-1).over(each).alias("freed_time"),
         )
         .filter(pl.col("bytes") > 0)
-        .select(*PER_DEVICE, "event", "time", "bytes", "op", "layer", "freed_event", "freed_time")
+        .select(
+            *(*PER_DEVICE, "event", "time", "bytes", "op", "layer", "frame"),
+            *("freed_event", "freed_time"),
+        )
     )
 
 
@@ -286,8 +308,9 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     """Return the allocations that were live at the peaks ``at`` of the devices, largest first.
 
     ``events`` are all of the capture. Columns: ``rank``, ``device``, ``layer``, ``operator``,
-    ``bytes``. A further row per device is the memory allocated before the capture, so that the rows
-    add up to the peak; it is missing where the events exceed the allocator's own total.
+    ``line``, ``bytes``. A further row per device is the memory allocated before the capture, so
+    that the rows add up to the peak; it is missing where the events exceed the allocator's own
+    total.
     """
     peak_of = at.select(*PER_DEVICE, pl.col("event").alias("peak"), "allocated")
     live = (
@@ -308,8 +331,7 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
         .join(addresses, on=PER_DEVICE, how="left", nulls_equal=True)
         .select(
             *PER_DEVICE,
-            holder.alias("layer"),
-            holder.alias("operator"),
+            *(holder.alias(name) for name in HOLDERS),
             (pl.col("allocated") - pl.col("known").fill_null(0)).alias("bytes"),
         )
         .filter(pl.col("bytes") > 0)
@@ -318,6 +340,7 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
         *PER_DEVICE,
         layer_names(trace, live["layer"]),
         operator_names(trace, live["op"]),
+        line_names(trace, live["frame"]),
         "bytes",
     )
     return pl.concat([named, earlier]).sort(
@@ -335,6 +358,12 @@ def operator_names(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the names of the operators of these rows."""
     names = trace.tables.ops["name"].gather(rows).cast(pl.String)
     return names.fill_null(NO_OPERATOR).alias("operator")
+
+
+def line_names(trace: Trace, rows: pl.Series) -> pl.Series:
+    """Return the lines of these rows of ``frames``, with their texts."""
+    names = frame_labels(trace.tables)["line_text"].gather(rows).cast(pl.String)
+    return names.fill_null(NO_LINE).alias("line")
 
 
 _SLICES: Final = 40
@@ -362,9 +391,9 @@ def no_events(trace: Trace) -> str:
 def memory(trace: Trace, by: MemoryBy = "device") -> Result:
     """Return the allocated memory of each device by ``by``, with the columns :data:`COLUMNS`.
 
-    For selected steps the peaks are those during the steps. By layer and operator the rows of a
-    device add up to its peak; several devices have no total. Without allocator events there are no
-    rows, with the columns ``rank`` and ``device`` alone.
+    For selected steps the peaks are those during the steps. By layer, operator and line the rows
+    of a device add up to its peak; several devices have no total. Without allocator events there
+    are no rows, with the columns ``rank`` and ``device`` alone.
     """
     every = events(trace)
     selected = within_steps(trace, every)
@@ -567,7 +596,7 @@ def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: MemoryBy)
             "capture"
         )
     nowhere = every["address"].null_count()
-    if nowhere and by in ("layer", "operator", "convolution"):
+    if nowhere and by in (*HOLDERS, "convolution"):
         notes.append(
             f"no address recorded: {nowhere:,} of {every.height:,} events, their memory is not "
             "attributed"

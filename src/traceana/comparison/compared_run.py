@@ -48,7 +48,7 @@ from traceana.timeline.work import has_frames, work
 from traceana.trace import per_small_trace, per_trace
 from traceana.trace.schema import TABLES
 from traceana.trace.taxonomy import PRODUCTS
-from traceana.trace.work import OUTSIDE, SOURCE, labels_of, layer_labels, passes
+from traceana.trace.work import NO_LINE, OUTSIDE, SOURCE, labels_of, layer_labels, passes
 from traceana.vocabulary.operators import COMPILED_GRAPH, COMPILED_REGION
 from traceana.vocabulary.option_words import WorkBy
 from traceana.whatif.program import without_profiler
@@ -451,9 +451,6 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         (pl.col("time_ns") * spread).alias("spread_ns"),
         "bytes",
     )
-
-
-NO_LINE: Final = "(no line)"
 
 
 def _lines(trace: Trace, rows: pl.DataFrame) -> pl.Series:

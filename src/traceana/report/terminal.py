@@ -34,6 +34,7 @@ from traceana.report.text import (
     cut_distinct,
     cut_end,
     cut_kernels,
+    cut_line,
     cut_middle,
     cut_path,
     differing_width,
@@ -66,6 +67,7 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.LONG: cut_end,
     Kind.KERNEL: cut_middle,
     Kind.PATH: cut_path,
+    Kind.LINE: cut_line,
     Kind.PARTS: cut_end,
 }
 _LABEL: Final = 13
@@ -354,7 +356,7 @@ def _cut_distinct(column: Cells, width: int, *, key: bool) -> Cells:
     if column.kind is Kind.KERNEL:
         return replace(column, cells=cut_kernels(column.cells, width))
     rows = key or column.name == "shapes"
-    if column.kind is Kind.PATH or (rows and column.kind is Kind.LONG):
+    if column.kind in (Kind.PATH, Kind.LINE) or (rows and column.kind is Kind.LONG):
         return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
     return column
 

@@ -110,6 +110,20 @@ def cut_path(text: str, width: int) -> str:
     return f"…{rest}" if dot and len(rest) >= width * 2 // 3 else cut
 
 
+_LINE: Final = re.compile(r"^(.*?/)?([^/]*?:\d+)(?: (.*))?$")
+
+
+def cut_line(text: str, width: int) -> str:
+    """Return a line of a program, ``src/train.py:41 loss.item()``, without its first folders, else
+    cut within its text."""
+    match = None if _fits(text, width) else _LINE.match(text)
+    if match is None:
+        return cut_end(text, width)
+    folders, line, said = match[1] or "", match[2], match[3]
+    place = cut_start(folders + line, max(len(line) + 2, width if said is None else width // 2))
+    return cut_end(place if said is None else f"{place} {said}", width)
+
+
 def cut_distinct(texts: Sequence[str], width: int, cut: Callable[[str, int], str]) -> list[str]:
     """Return ``texts`` cut to ``width`` by ``cut``, with distinct results for distinct texts.
 

@@ -17,6 +17,7 @@ from traceana.table import (
     CATEGORY,
     COUNT,
     KERNEL,
+    LINE,
     LONG,
     MEAN,
     MOMENT,
@@ -46,10 +47,10 @@ from traceana.timeline.graph import (
 )
 from traceana.timeline.steps import measured_steps, step_processes
 from traceana.timeline.threads import HostTime
-from traceana.timeline.work import DEVICE, RANK, why_no_work, work
+from traceana.timeline.work import DEVICE, RANK, has_frames, why_no_work, work
 from traceana.trace import per_small_trace
-from traceana.trace.schema import DEVICE_WORK
-from traceana.trace.work import OUTSIDE, labels, layer_labels
+from traceana.trace.schema import DEVICE_WORK, ROW
+from traceana.trace.work import NO_LINE, OUTSIDE, frame_labels, labels, layer_labels
 from traceana.vocabulary import host_calls
 from traceana.vocabulary.option_words import CriticalBy
 
@@ -70,6 +71,7 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "kernel": ("name", "class", "part"),
     "layer": ("layer", "class"),
     "operator": ("operator", "class"),
+    "line": ("line", "class"),
 }
 
 CLASS: Final = Column(
@@ -93,7 +95,10 @@ LAYER: Final = Column(
     "layer", PATH, "layer of the work, of the work that was launched or waited, or of the thread"
 )
 OPERATOR: Final = Column("operator", LONG, "operator, likewise; an annotation where there is none")
-KEYS: Final = (CLASS, OF_CLASS, NAME, LAYER, OPERATOR)
+PROGRAM_LINE: Final = Column(
+    "line", LINE, "line of the program, likewise, with its text where the recording keeps it"
+)
+KEYS: Final = (CLASS, OF_CLASS, NAME, LAYER, OPERATOR, PROGRAM_LINE)
 FIGURES: Final = (
     Column(
         "step_count",
@@ -151,6 +156,7 @@ COLUMNS: Final[dict[CriticalBy, Columns]] = {
     "kernel": _with_figures(CLASS, OF_CLASS, NAME),
     "layer": _with_figures(LAYER, CLASS),
     "operator": _with_figures(OPERATOR, CLASS),
+    "line": _with_figures(PROGRAM_LINE, CLASS),
     "segment": SEGMENTS,
 }
 """The columns of :func:`critical` by ``by``."""
@@ -164,7 +170,7 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
     """
     columns = COLUMNS[by]
     measured = measured_steps(trace)
-    path = segments(trace)
+    path = segments(trace, by_line=by == "line")
     if trace.tables.steps.height:
         path = path.filter(pl.col("step_row").is_in(measured.rows))
     path = path.join(
@@ -174,7 +180,14 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
         on="layer_row",
         how="left",
         maintain_order="left",
-    ).with_columns(pl.col("class").cast(pl.String))
+    ).with_columns(
+        pl.col("class").cast(pl.String),
+        frame_labels(trace.tables)["line_text"]
+        .gather(path["frame"])
+        .cast(pl.String)
+        .fill_null(NO_LINE)
+        .alias("line"),
+    )
     if path.is_empty():
         notes = [why_no_work(trace) if work(trace).is_empty() else "trace of zero duration"]
     elif trace.tables.steps.is_empty():
@@ -215,7 +228,7 @@ def critical(trace: Trace, by: CriticalBy = "class") -> Result:
 
 
 @per_small_trace
-def segments(trace: Trace) -> pl.DataFrame:
+def segments(trace: Trace, *, by_line: bool = False) -> pl.DataFrame:
     """Return the critical path of every step of ``trace``, in the order of the steps and of time.
 
     The path is followed from the end of the step along the edges of the graph
@@ -232,14 +245,14 @@ def segments(trace: Trace) -> pl.DataFrame:
         windows(whole).with_row_index("step_row").join(windows_of_trace, on=key, nulls_equal=True)
     )
     parts = [
-        _labelled(whole, path, graph.keys)
+        _labelled(whole, path, graph.keys, by_line=by_line)
         for graph in graphs(trace)
         if (path := _path(graph, rows["step_row"])).height
     ]
     threads = Threads.of(
         whole.tables.ops, whole.tables.calls, whole.tables.ranges, windows_of_trace
     )
-    all_segments = pl.concat([_labelled(whole, _NO_PATH, threads), *parts])
+    all_segments = pl.concat([_labelled(whole, _NO_PATH, threads, by_line=by_line), *parts])
     return (
         all_segments.join(rows.select("step_row", "own_row", "number", "rank"), on="step_row")
         .sort("own_row", "start_ns", maintain_order=True)
@@ -329,11 +342,11 @@ def _path(graph: Graph, step_rows: pl.Series) -> pl.DataFrame:
     return pl.concat([work, before, unexplained])
 
 
-def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
+def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads, *, by_line: bool) -> pl.DataFrame:
     """Return the stretches of :func:`_path` with their labels.
 
-    A stretch of a thread is cut where the thread's call, operator or annotation changes. Columns:
-    ``step_row``, ``start_ns``, ``time_ns``, and:
+    A stretch of a thread is cut where the thread's call, operator or annotation changes, and
+    ``by_line`` where its line does. Columns: ``step_row``, ``start_ns``, ``time_ns``, and:
 
     ``class``, ``part``
         ``kernel`` (by category), ``collective`` (by function), ``copy`` (by direction), ``memset``;
@@ -344,9 +357,9 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame
         ``not_recorded``, where the reason or the launch is not in the trace.
     ``name``
         The kernel or copy; for launch, sync and host the call.
-    ``operator``, ``layer_row``
-        Operator, else the innermost annotation, and row of ``layers``; for launch and gap, of the
-        work that follows.
+    ``operator``, ``layer_row``, ``frame``
+        Operator, else the innermost annotation, and rows of ``layers`` and ``frames``; for launch
+        and gap, of the work that follows. ``frame`` of threads is null unless ``by_line``.
     ``device``, ``stream``, ``thread``
         Device and stream of the work; ``thread`` of launch, sync and host.
     """
@@ -358,13 +371,16 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame
         pl.lit("gap").cast(CLASSES).alias("class"),
         pl.lit("not_recorded").alias("part"),
     )
-    labelled = _labels_of_work(trace, on_device), _labels_of_threads(trace, on_host, threads)
+    of_threads = _labels_of_threads(trace, on_host, threads, by_line=by_line)
+    labelled = _labels_of_work(trace, on_device), of_threads
     return pl.concat([*labelled, unknown], how="diagonal")
 
 
 def _labels_of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of device work, of launches and of gaps before work."""
-    columns = ("name", "category", "part", "op", "call", "layer", "device", "stream", "range")
+    columns = (
+        *("name", "category", "part", "op", "call", "layer", "frame", "device", "stream", "range"),
+    )
     work_of_path = raw.hstack(labels(trace.tables, *columns)[raw["of"]]).with_columns(
         pl.col("name", "category", "part").cast(pl.String)
     )
@@ -406,6 +422,7 @@ def _labels_of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_work).then("name").when(what == "launch").then(calls).alias("name"),
         operator.alias("operator"),
         pl.col("layer").alias("layer_row"),
+        "frame",
         "device",
         "stream",
         pl.when(what == "launch")
@@ -414,7 +431,9 @@ def _labels_of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
+def _labels_of_threads(
+    trace: Trace, raw: pl.DataFrame, threads: Threads, *, by_line: bool
+) -> pl.DataFrame:
     """Return the labels of blocking calls and of other time of threads, cut into pieces."""
     is_sync = (raw["what"] == "sync").to_numpy()
     row = raw["of"].to_numpy()
@@ -435,7 +454,17 @@ def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.
             "op": to_rows(host.op),
             "range": to_rows(host.range),
         }
-    ).with_columns(threads.known["thread"].gather(host.thread))
+    )
+    on_thread = threads.known[host.thread]
+    pieces = pieces.with_columns(on_thread["thread"], pl.lit(None, ROW).alias("frame"))
+    if by_line and has_frames(trace):
+        from traceana.timeline.source_frames import pieces_by_frame
+
+        waiting = pieces["waiting"].to_numpy()
+        part, since, until, frame = pieces_by_frame(trace, on_thread, host.begin, host.end, waiting)
+        pieces = pieces[part].with_columns(
+            pl.Series("begin", since), pl.Series("end", until), to_rows(frame).alias("frame")
+        )
     operator, annotation = _operator_name(trace, pieces["op"]), _range_text(trace, pieces["range"])
     if trace.tables.ops.height:
         layer = trace.tables.ops["layer"].gather(pieces["op"])
@@ -467,6 +496,7 @@ def _labels_of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.
         _call_name(trace, pieces["call"]).alias("name"),
         pl.coalesce(operator, annotation).alias("operator"),
         layer.alias("layer_row"),
+        "frame",
         pl.lit(None, pl.Int32).alias("device"),
         pl.lit(None, pl.Int64).alias("stream"),
         "thread",

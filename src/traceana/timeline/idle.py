@@ -12,10 +12,12 @@ import msgspec
 import polars as pl
 
 from traceana.columns.intervals import PER_DEVICE, Busy, Device, union
+from traceana.columns.nesting import to_rows
 from traceana.result import Result, sums
 from traceana.table import (
     COUNT,
     KERNEL,
+    LINE,
     LONG,
     MEAN,
     MOMENT,
@@ -49,6 +51,7 @@ from traceana.timeline.steps import device_windows, measured_steps
 from traceana.timeline.work import DEVICE_COLUMNS, any_work, has_frames, why_no_work
 from traceana.trace import per_small_trace
 from traceana.trace.schema import CPU_DEVICE, join_pieces
+from traceana.trace.work import frame_labels
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -79,7 +82,7 @@ KEYS: Final = {
     "range": Column("range", LONG, "innermost annotation, likewise"),
     "line": Column(
         "line",
-        LONG,
+        LINE,
         "line of the program on which the host was when the GPU went idle, with its text where the "
         "recording keeps it; null where no line is recorded",
     ),
@@ -332,9 +335,10 @@ def _lines(whole: Trace, gaps: pl.DataFrame) -> pl.Series:
     if not has_frames(whole):
         return pl.Series("line", [None] * gaps.height, dtype=pl.String)
     # Few recordings have lines: a report on others does without these modules.
-    from traceana.timeline.source_frames import frames_of_gaps, line_names
+    from traceana.timeline.source_frames import frames_of_gaps
 
-    return line_names(whole, frames_of_gaps(whole, gaps))
+    lines = frame_labels(whole.tables)["line_text"].gather(to_rows(frames_of_gaps(whole, gaps)))
+    return lines.cast(pl.String).alias("line")
 
 
 def analyzed_gaps(trace: Trace, found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:

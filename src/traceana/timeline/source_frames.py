@@ -1,21 +1,52 @@
-"""The frames of a program at moments of its host, and the names of its lines."""
+"""The frames of a program at moments of its host."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from traceana.columns.nesting import NONE, Ints, from_rows, take, to_rows
+from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.enrich.frames import FrameStacks
+from traceana.timeline.threads import cut
 from traceana.trace import Trace, per_trace
 
 
 @per_trace
 def frame_stacks(trace: Trace) -> FrameStacks:
     """Return the stacks of ``trace``, which is whole: :attr:`~traceana.trace.Trace.whole`."""
-    tables = trace.tables
-    ranges = tables.ranges.filter(pl.col("frame").is_not_null())
-    return FrameStacks.of(tables, ranges, tables.memory)
+    return _stacks(trace, trace.tables.calls.clear())
+
+
+def _stacks(trace: Trace, others: pl.DataFrame) -> FrameStacks:
+    ranges = trace.tables.ranges.filter(pl.col("frame").is_not_null())
+    return FrameStacks.of(trace.tables, ranges, others)
+
+
+def frames_at(trace: Trace, rows: pl.DataFrame, time: Ints) -> Ints:
+    """Return the row in ``frames`` at each ``time`` of the thread of ``rows``, :data:`NONE` outside
+    all.
+
+    ``rows`` have ``rank``, ``process`` and ``thread``; ``trace`` is whole.
+    """
+    stacks = _stacks(trace, rows)
+    return stacks.at(stacks.other_thread, time)
+
+
+def pieces_by_frame(
+    trace: Trace, rows: pl.DataFrame, begin: Ints, end: Ints, whole: Flags
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the pieces of intervals of the threads of ``rows``, cut where their frames change:
+    the interval of each, its begin, end and row in ``frames``.
+
+    Intervals of ``whole`` are not cut.
+    """
+    stacks = _stacks(trace, rows)
+    thread = stacks.other_thread
+    lost = ~np.isin(thread, stacks.nesting.key)
+    main = stacks.main[thread]
+    on_thread = np.where(lost & (main != NONE), main, thread)
+    interval, since, until = cut(on_thread, begin, end, whole, [stacks.nesting])
+    return interval, since, until, stacks.at(on_thread[interval], since)
 
 
 def frames_of_gaps(trace: Trace, gaps: pl.DataFrame) -> Ints:
@@ -39,18 +70,3 @@ def frames_of_gaps(trace: Trace, gaps: pl.DataFrame) -> Ints:
         main = take(stacks.main, thread)
         thread = np.where(main == NONE, thread, main)
     return stacks.at(thread, time)
-
-
-def line_name(said: str = "text") -> pl.Expr:
-    """Return the name of a line: ``train.py:41 loss.item()``, with the column ``said`` behind it.
-
-    The number and the column are left out where they are null.
-    """
-    place = pl.concat_str("file", pl.lit(":"), "line")
-    return pl.concat_str(pl.coalesce(place, "file"), pl.concat_str(pl.lit(" "), said).fill_null(""))
-
-
-def line_names(trace: Trace, frames: Ints) -> pl.Series:
-    """Return the :func:`line_name` of each of ``frames``, null without one."""
-    names = trace.tables.frames.select(line_name().alias("line"))["line"]
-    return names.gather(to_rows(frames))

@@ -21,6 +21,7 @@ from traceana.table import (
     FLAG,
     KERNEL,
     LIBRARY,
+    LINE,
     LONG,
     MOMENT,
     NUMBER,
@@ -44,6 +45,7 @@ from traceana.trace.taxonomy import (
 
 OUTSIDE: Final = "(outside all layers)"
 """The layer of work without one, and without a reason."""
+NO_LINE: Final = "(no line)"
 
 SOURCE: Final = ("name_id", "class", "kind", "copy_kind")
 """The columns of activities, and of a printed summary, that determine the class."""
@@ -108,7 +110,7 @@ COLUMNS: Final = (
     Column("operator", LONG, "innermost operator around the launch"),
     Column("range", LONG, "innermost annotation around the launch"),
     Column("call", LONG, "launching call of the runtime or driver"),
-    Column("line", LONG, "line of the program: `train.py:41`; of the backward pass the forward's"),
+    Column("line", LINE, "line of the program: `train.py:41`; of the backward pass the forward's"),
     Column("stack", LONG, "the program's lines that called it and the line, outermost first"),
     Column("step", NUMBER, "number of the step that launched it"),
     Column("device", DEVICE, "device number within its rank; -1: the CPU"),
@@ -145,7 +147,7 @@ _OF_CLASS: Final = (
 )
 _PASS_OF_DIRECTION: Final = pl.Series(Direction.categories, dtype=PASSES)
 _OF_LAYER: Final = ("layer_path", "layer_type", "role")
-_OF_FRAME: Final = ("line", "stack")
+_OF_FRAME: Final = ("line", "line_text", "stack")
 
 
 def labelled_work(tables: Tables) -> pl.DataFrame:
@@ -171,8 +173,9 @@ def labels(tables: Tables, *names: str) -> pl.DataFrame:
 
     They are columns of activities, in which ``layer``, ``op``, ``range``, ``call`` and ``step`` are
     row numbers, and labels: ``name``, ``operator``, ``range_text``, ``call_name``, ``step_number``,
-    ``layer_path``, ``layer_type``, ``role``, ``line``, ``stack``, ``pass``, ``kernel_direction``,
-    and the other columns of :func:`labels_of`. Each costs the time of its own column.
+    ``layer_path``, ``layer_type``, ``role``, ``line``, ``line_text``, ``stack``, ``pass``,
+    ``kernel_direction``, and the other columns of :func:`labels_of`. Each costs the time of its own
+    column.
     """
     activities = tables.activities
     columns = []
@@ -302,26 +305,38 @@ the memory."""
 
 
 def frame_labels(tables: Tables) -> pl.DataFrame:
-    """Return ``line`` (``train.py:41``) and ``stack`` of each row of ``frames``.
+    """Return ``line``, ``line_text`` and ``stack`` of each row of ``frames``.
 
-    A stack are the program's lines that called the frame, outermost first, and its own.
+    ``train.py:41``; ``train.py:41 loss.item()``, where the text is known; the program's lines that
+    called the frame, outermost first, and its own.
     """
     labelled: pl.DataFrame | None = tables.derived.get("frame_labels")
     if labelled is None:
-        line = pl.format("{}:{}", "file", "line").alias("line")
-        lines = tables.frames.select(line, "parent")
+        lines = tables.frames.select(
+            line_name(pl.lit("")).alias("line"),
+            line_name(" " + pl.col("text")).alias("line_text"),
+            "parent",
+        )
         stacks: list[str] = []
         # A caller has a smaller number.
-        for name, parent in lines.iter_rows():
+        for name, parent in lines.select("line", "parent").iter_rows():
             stack = name if parent is None else f"{stacks[parent]} > {name}"
             if len(stack) > _LONGEST_STACK:
                 stack = f"… {stack[-_LONGEST_STACK:].partition(' > ')[2]}"
             stacks.append(stack)
         labelled = lines.select(
-            pl.col("line").cast(LABEL), pl.Series("stack", stacks, dtype=pl.String).cast(LABEL)
+            pl.col("line", "line_text").cast(LABEL),
+            pl.Series("stack", stacks, dtype=pl.String).cast(LABEL),
         )
         tables.derived["frame_labels"] = labelled
     return labelled
+
+
+def line_name(text: pl.Expr) -> pl.Expr:
+    """Return the name of a line: ``train.py:41``, followed by ``text``. The number and the text are
+    left out where they are null."""
+    place = pl.concat_str("file", pl.lit(":"), "line")
+    return pl.concat_str(pl.coalesce(place, "file"), text.fill_null(""))
 
 
 def _classes(tables: Tables) -> tuple[pl.Series, pl.DataFrame]:

@@ -19,12 +19,13 @@ LinesBy: TypeAlias = Literal["line", "function", "file", "stack"]
 IdleBy: TypeAlias = Literal["cause", "operator", "range", "line", "step", "gap"]
 """Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
 step that contains the time, or the gap itself."""
-CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
+CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "line", "segment"]
 """Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
-operator or annotation; a segment."""
-MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
-"""Keys of a row: a device; a layer or an operator with live allocations at the peak of a device; a
-step; a slice of time; a convolution of a layer that allocates a workspace."""
+operator or annotation; a line of the program; a segment."""
+MemoryBy: TypeAlias = Literal["device", "layer", "operator", "line", "step", "time", "convolution"]
+"""Keys of a row: a device; a layer, an operator or a line of the program with live allocations at
+the peak of a device; a step; a slice of time; a convolution of a layer that allocates a
+workspace."""
 WorkBy: TypeAlias = Literal["class", "algorithm", "kernel", "gemm", "transfer", "line"]
 """Groupings of the work of a run, of one or of several."""
 DiffBy: TypeAlias = Literal["layer", WorkBy]

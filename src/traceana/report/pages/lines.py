@@ -11,9 +11,9 @@ from traceana.analyze import lines as analysis
 from traceana.analyze.summaries import needs_timeline
 from traceana.report.pages.bars import bars
 from traceana.report.pages.single_table import per_step_result, table_result
-from traceana.table import LONG, Column, chosen
-from traceana.timeline.source_frames import line_name
+from traceana.table import LINE, Column, chosen
 from traceana.timeline.work import processor
+from traceana.trace.work import line_name
 
 if TYPE_CHECKING:
     from traceana.analyze.per_step import Basis
@@ -51,9 +51,9 @@ _LONGEST: Final = 60
 
 def _pictures(trace: Trace, result: Result, basis: Basis | None) -> list[Chart]:
     """Return bars of the lines with most time, and of those that caused most idle time."""
-    said = pl.coalesce("text", "function").str.slice(0, _LONGEST).alias("said")
-    frame = result.frame.with_columns(said).with_columns(line_name("said").alias("place"))
-    column = Column("place", LONG, "line of the program", title="line")
+    said = pl.coalesce("text", "function").str.slice(0, _LONGEST)
+    frame = result.frame.with_columns(line_name(" " + said).alias("place"))
+    column = Column("place", LINE, "line of the program", title="line")
     of = processor(trace)
     per = "" if basis is None else f" {basis.per}"
     return [
