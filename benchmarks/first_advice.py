@@ -38,6 +38,9 @@ EXPECTED: Final = {
             *("resnet18_b64_norelu", "resnet18_b64_nonorm", "resnet18_b8_graph"),
             *("resnet18_b32_memory", "vgg11_b32", "vgg11_b64", "vgg11_b32_norelu", "gpt_b8"),
             *("vit_b_16_b16", "convnext_tiny_b16", "unet_b16", "big5_b64", "r3d_18_b4"),
+            *("resnet18_eval_reduce-overhead", "convs_fp32_nchw", "convs_fp32_nchw_benchmark"),
+            *("convs_fp32_nhwc", "convs_fp32_nhwc_benchmark", "products"),
+            *("own/trace", "alexnet/trace", "alexnet"),
         ),
         CORES,
     ),
@@ -46,10 +49,13 @@ EXPECTED: Final = {
             *("resnet18_b8", "resnet18_b16", "resnet18_b8_forloop", "resnet18_b8_fused"),
             *("resnet18_b64_tf32", "gpt_b8_tf32", "gpt_b16_bf16", "lstm_b64", "moe_b4096_bf16"),
             *("squeezenet1_1_b16", "mobilenet_v3_large_b16", "resnet18_eager"),
-            *("resnet18_default", "llama_generate"),
+            *("resnet18_default", "llama_generate", "cupy_managed", "nccl_one_rank"),
         ),
         GRAPHS,
     ),
+    **dict.fromkeys(("convs_tf32_nchw", "convs_tf32_nchw_benchmark"), "layout_changes"),
+    "llama_decode_graph": "small_batch",
+    "streams_copies": f"{COPIES} exposed_copies",
 }
 """The rules of which one is expected first, by the name of the trace."""
 
@@ -73,8 +79,11 @@ def main() -> None:
     places = []
     for folder in parser.parse_args().folder:
         for name, expected in EXPECTED.items():
-            file = folder / f"{name}.json.gz"
-            if not file.is_file():
+            suffixes = (".json.gz", ".xplane.pb")
+            file = next(
+                (file for end in suffixes if (file := folder / f"{name}{end}").is_file()), None
+            )
+            if file is None:
                 continue
             rules = advised_rules(file)
             places.append(place_of(expected, rules))
