@@ -238,9 +238,15 @@ COMMANDS: Final = {
             example="traceana lines runs/mine --by function",
             function="traceana.report.pages.lines:lines",
             of="trace",
-            columns="analyze.lines:COLUMNS analyze.per_step:COLUMNS",
+            columns="analyze.lines:COLUMNS analyze.source_listing:COLUMNS analyze.per_step:COLUMNS",
             options=(
-                Option("by", LinesBy, "One row per line, function, file, or stack of lines."),
+                Option(
+                    "by",
+                    LinesBy,
+                    "One row per line, function, file, or stack of lines; stacks are drawn as a "
+                    "tree of calls.",
+                ),
+                Option("source", str, "The lines of this file, with its text.", "FILE"),
                 _SUM,
             ),
         ),

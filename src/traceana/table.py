@@ -26,6 +26,7 @@ class Kind(Enum):
     KERNEL = "a kernel's name"
     PATH = "a layer's path"
     LINE = "a line of the program: file, number, perhaps its text"
+    CODE = "program text: its indentation counts"
     CATEGORY = "a category of kernels"
     PART = "a part of a category, or a direction"
     PARTS = "algorithms, separated by commas"
@@ -60,9 +61,9 @@ class Kind(Enum):
 
 
 (
-    TEXT, LONG, KERNEL, PATH, LINE, CATEGORY, PART, PARTS, LIBRARY, BATCHED, NUMBER, COUNT, MEAN,
-    TIME, MOMENT, BYTES, BINARY, RATE, SHARE, FLOPS, FLOP_RATE, INTENSITY, RATIO, PROBABILITY, FLAG,
-    DEVICE,
+    TEXT, LONG, KERNEL, PATH, LINE, CODE, CATEGORY, PART, PARTS, LIBRARY, BATCHED, NUMBER, COUNT,
+    MEAN, TIME, MOMENT, BYTES, BINARY, RATE, SHARE, FLOPS, FLOP_RATE, INTENSITY, RATIO,
+    PROBABILITY, FLAG, DEVICE,
 ) = Kind  # fmt: skip
 
 _UNITS: Final[Mapping[Kind, str]] = {

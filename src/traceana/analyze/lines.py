@@ -30,6 +30,7 @@ from traceana.timeline.idle import analyzed_gaps, idle_time
 from traceana.timeline.source_frames import frame_stacks, frames_of_gaps
 from traceana.timeline.steps import step_windows
 from traceana.timeline.work import processor, why_no_work, work, work_ns
+from traceana.trace import per_small_trace
 from traceana.trace.work import frame_labels
 from traceana.vocabulary.option_words import LinesBy
 
@@ -103,38 +104,78 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     its own, with the reason in ``file``. Most time first, then most idle time.
     """
     frames = trace.tables.frames
+    first = []
+    if by in ("line", "stack"):
+        first = [pl.col("text").first()]
+    elif by == "function":
+        first = [pl.col("line").min()]
+    keys = KEYS[by]
+    known = _SUMMED
+    if not has_stacks(trace):
+        # Stacks of operators and instructions do not tell where the host was at other times.
+        known = tuple(name for name in _SUMMED if name not in ("idle_ns", "host_ns"))
+    table = by_frame(trace).group_by(keys).agg(pl.col(known).sum(), *first)
+    # A frame of the program whose work, waits and time are nothing did run nothing.
+    table = table.filter(pl.any_horizontal(pl.col(known) != 0))
+    unknown = (pl.lit(None, pl.Int64).alias(name) for name in _SUMMED if name not in known)
+    table = table.with_columns(share_of(work_ns(trace)), *unknown)
+    order = ["time_ns", "idle_ns", "host_ns", *keys]
+    table = table.sort(order, descending=[True, True, True, *[False] * len(keys)], nulls_last=True)
+    table = conformed(table, COLUMNS)
+    rows = work(trace, "frame", "duration")
+    notes = [] if rows.height else [why_no_work(trace)]
+    if not frames.height:
+        notes.append(NO_LINES)
+    elif rows.height:
+        own = frames["own"].gather(rows["frame"]).fill_null(value=False)
+        share = int(rows["duration"].filter(own).sum()) / max(work_ns(trace), 1)
+        notes.append(f"lines of the program: {100 * share:.1f} % of the {processor(trace)} time")
+    changed = changed_files(Path(trace.meta.source).parent, frames["file"])
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        notes.append(
+            f"text not shown, changed or gone since the recording: {', '.join(changed[:3])}{more}"
+        )
+    return Result(table, sums(table, *known), tuple(notes), COLUMNS)
+
+
+def has_stacks(trace: Trace) -> bool:
+    """Return whether frames are recorded on threads: with times, not of operators alone."""
+    of_ranges = trace.tables.ranges["frame"]
+    return of_ranges.null_count() < len(of_ranges)
+
+
+@per_small_trace
+def by_frame(trace: Trace) -> pl.DataFrame:
+    """Return the sums of each row of ``frames``, and of work without one in rows behind them.
+
+    Columns: ``place`` (the row), those of ``frames``, ``stack``, and the sums of :data:`COLUMNS`.
+    The reasons of work without a frame are in ``file`` and ``stack``. Frames without any are left
+    out.
+    """
+    frames = trace.tables.frames
     rows = work(trace, "op", "call", "frame", "direction", "kind", "duration")
     frame = from_rows(rows["frame"])
     launched = (from_rows(rows["op"]) != NONE) | (from_rows(rows["call"]) != NONE)
     place = np.where(frame != NONE, frame, np.where(launched, frames.height, frames.height + 1))
-    copy = (rows["kind"] == "memcpy").to_numpy()
-    direction = rows["direction"].cast(pl.String)
+    direction = pl.col("direction").cast(pl.String).fill_null("other")
     time = pl.col("duration")
-    part = pl.col("part")
-    parts = [*_PASSES, "other", "copy"]
+    part = pl.when(pl.col("kind") == "memcpy").then(pl.lit("copy")).otherwise(direction)
     summed = (
-        pl.DataFrame(
-            {
-                "place": place,
-                "part": pl.select(
-                    pl.when(pl.Series(copy))
-                    .then(pl.lit("copy"))
-                    .otherwise(pl.Series(direction.fill_null("other")))
-                ).to_series(),
-                "duration": rows["duration"],
-            }
-        )
+        rows.select(pl.Series("place", place), part.alias("part"), time)
         .group_by("place")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
-            *(time.filter(part == name).sum().alias(f"{name}_ns") for name in parts),
+            *(
+                time.filter(pl.col("part") == name).sum().alias(f"{name}_ns")
+                for name in (*_PASSES, "other", "copy")
+            ),
             time.sum().alias("time_ns"),
         )
     )
     none = pl.DataFrame(schema={"place": pl.Int64, **dict.fromkeys(_SUMMED, pl.Int64)})
     sources = [none, summed, _placed(_flops_by_frame(trace), "flops")]
-    on_threads = trace.tables.ranges["frame"].null_count() < trace.tables.ranges.height
-    if on_threads:
+    if has_stacks(trace):
         sources += [
             _placed(_idle_by_frame(trace), "idle_ns"),
             _placed(_host_by_frame(trace), "host_ns"),
@@ -143,48 +184,13 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     without = pl.DataFrame({"file": [reason, NO_LAUNCH], "stack": [reason, NO_LAUNCH]})
     known = frames.with_columns(frame_labels(trace.tables)["stack"].cast(pl.String))
     known = pl.concat([known, without], how="diagonal").with_row_index("place")
-    table = (
+    return (
         pl.concat(sources, how="diagonal")
         .group_by(pl.col("place").cast(pl.UInt32))
         .agg(pl.all().sum())
         .join(known, on="place")
+        .sort("place")
     )
-    first = []
-    if by in ("line", "stack"):
-        first = [pl.col("text").first()]
-    elif by == "function":
-        first = [pl.col("line").min()]
-    keys = KEYS[by]
-    table = table.group_by(keys).agg(pl.col(_SUMMED).sum(), *first)
-    summed_columns = _SUMMED
-    if not on_threads:
-        # Stacks of operators and instructions do not tell where the host was at other times.
-        unknown = ("idle_ns", "host_ns")
-        table = table.with_columns(pl.lit(None, pl.Int64).alias(name) for name in unknown)
-        summed_columns = tuple(name for name in _SUMMED if name not in unknown)
-    # A frame of the program whose work, waits and time are nothing did run nothing.
-    table = table.filter(pl.any_horizontal(pl.col(summed_columns) != 0))
-    table = table.with_columns(share_of(work_ns(trace)))
-    order = ["time_ns", "idle_ns", "host_ns", *keys]
-    table = table.sort(order, descending=[True, True, True, *[False] * len(keys)], nulls_last=True)
-    table = conformed(table, COLUMNS)
-    notes = [] if rows.height else [why_no_work(trace)]
-    if not frames.height:
-        notes.append(NO_LINES)
-    elif rows.height:
-        own = np.append(frames["own"].to_numpy(), [False])
-        of_program = int(rows["duration"].filter(pl.Series(own[frame])).sum())
-        whole = max(work_ns(trace), 1)
-        notes.append(
-            f"lines of the program: {100 * of_program / whole:.1f} % of the {processor(trace)} time"
-        )
-    changed = changed_files(Path(trace.meta.source).parent, frames["file"])
-    if changed:
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        notes.append(
-            f"text not shown, changed or gone since the recording: {', '.join(changed[:3])}{more}"
-        )
-    return Result(table, sums(table, *summed_columns), tuple(notes), COLUMNS)
 
 
 def _placed(values: Ints, name: str) -> pl.DataFrame:

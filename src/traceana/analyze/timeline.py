@@ -34,9 +34,10 @@ class Window(msgspec.Struct, frozen=True):
     null for rows of a device). Columns of ``events``, by track and start: ``track`` (row of
     ``tracks``), ``depth`` (nesting, from 0), ``start_ns``, ``time_ns``, ``name``, ``category`` (of
     work its class, of an idle gap its cause, else the track's kind), ``layer``, ``operator``,
-    ``launch_ns`` (start of the launching call), ``count`` (1, or the number of events merged into
-    one, which then have no name). ``merged`` is the number of all merged events. ``left_out`` is
-    the number of tracks beyond :data:`MOST_TRACKS`: the tracks with fewest events.
+    ``line`` and ``stack`` (of the program, as of :func:`traceana.trace.work.labels`), ``launch_ns``
+    (start of the launching call), ``count`` (1, or the number of events merged into one, which then
+    have no name). ``merged`` is the number of all merged events. ``left_out`` is the number of
+    tracks beyond :data:`MOST_TRACKS`: the tracks with fewest events.
     """
 
     step: int | None
@@ -148,6 +149,8 @@ _COLUMNS: Final[dict[str, Any]] = {
     "category": pl.String,
     "layer": pl.String,
     "operator": pl.String,
+    "line": pl.String,
+    "stack": pl.String,
     "launch_ns": pl.Int64,
 }
 
@@ -169,7 +172,9 @@ def _parts(trace: Trace) -> list[_Part]:
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),
         _Part(
-            trace.tables.activities.with_columns(labels(trace.tables, "name", "category")),
+            trace.tables.activities.with_columns(
+                labels(trace.tables, "name", "category", "line", "stack")
+            ),
             "start",
             "duration",
             lambda rows: _work(trace, rows),
@@ -294,6 +299,7 @@ def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         category.zip_with(~waits, pl.Series(["synchronization"])).alias("category"),
         trace.tables.layers["path"].gather(rows["layer"]).alias("layer"),
         trace.tables.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),
+        pl.col("line", "stack").cast(pl.String),
         trace.tables.calls["start"].gather(rows["call"]).alias("launch_ns"),
     )
 

@@ -20,7 +20,7 @@ BAR: Final = "bar"
 BAR_WIDTH: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
-_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.LINE, Kind.PARTS)
+_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.LINE, Kind.CODE, Kind.PARTS)
 _TEXT: Final = (*_LONG, Kind.TEXT, Kind.CATEGORY, Kind.PART, Kind.LIBRARY, Kind.BATCHED, Kind.FLAG)
 
 DISPLAY_UNITS: Final[dict[Kind, numbers.Units]] = {
@@ -167,6 +167,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.LONG: lambda value: plain(str(value)),
     Kind.PATH: lambda value: plain(str(value)),
     Kind.LINE: lambda value: plain(str(value)),
+    Kind.CODE: lambda value: plain(str(value).expandtabs(4)),
     Kind.KERNEL: lambda value: display_names.brief(str(value)),
     Kind.CATEGORY: display_names.category,
     Kind.PART: display_names.part,

@@ -15,12 +15,14 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.layer_tree import layer_tree
+from traceana.analyze.line_tree import line_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
 from traceana.errors import CannotWriteError, MissingDependencyError, how_to_install
 from traceana.files import check_free, scratch_folder, write_output
 from traceana.timeline.critical import critical
 from traceana.timeline.idle import idle
+from traceana.timeline.work import has_frames
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
 from traceana.trace.work import labels
 from traceana.version import __version__
@@ -85,7 +87,8 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     Every activity, operator, range and runtime call is a complete event (``ph`` X) on the track of
     its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
     trace's nanoseconds. Each device has a track of its idle gaps by cause and a track of the
-    running layers; the critical path has a track too. ``args`` hold class, layer and operator.
+    running layers; the critical path has a track too. ``args`` hold class, layer, operator,
+    line and stack of the program.
     """
     needs_timeline(trace, "export")
     window = capture(trace)
@@ -107,45 +110,56 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
 
 
 def speedscope(trace: Trace) -> Iterator[bytes]:
-    """Yield the time of the layers as a profile of speedscope: stacks of layers, passes, classes.
+    """Yield profiles of speedscope: of the layers, passes and classes, and of the program's lines.
 
-    Weights are the trace's nanoseconds; they add up to the time of all work.
+    Weights are the trace's nanoseconds; those of a profile add up to the time of all work.
     """
     needs_timeline(trace, "export")
-    tree = layer_tree(trace)
-    parents = tree["parent"].to_list()
-    inner = {parent for parent in parents if parent is not None}
     frames: dict[str, int] = {}
-    stacks: list[list[int]] = []
-    samples, weights = [], []
-    for at, (parent, label, time) in enumerate(
-        tree.select("parent", "label", "time_ns").iter_rows()
-    ):
-        above = [] if parent is None else stacks[parent]
-        stacks.append([*above, frames.setdefault(label, len(frames))])
-        if at not in inner:
-            samples.append(stacks[at])
-            weights.append(time)
-    profile = {
-        "type": "sampled",
-        "name": trace.meta.source,
-        "unit": "nanoseconds",
-        "startValue": 0,
-        "endValue": sum(weights),
-        "samples": samples,
-        "weights": weights,
-    }
+    trees = {trace.meta.source: layer_tree(trace)}
+    if has_frames(trace):
+        label = pl.concat_str("place", pl.lit(" "), "text", ignore_nulls=True)
+        trees["lines of the program"] = line_tree(trace).with_columns(label.alias("label"))
+    profiles = []
+    for name, tree in trees.items():
+        of_children = tree.group_by("parent").agg(pl.col("time_ns").sum().alias("inner_ns"))
+        own = (
+            tree.with_row_index("row")
+            .join(of_children, left_on="row", right_on="parent", how="left", maintain_order="left")
+            .select("parent", "label", pl.col("time_ns") - pl.col("inner_ns").fill_null(0))
+        )
+        stacks: list[list[int]] = []
+        samples, weights = [], []
+        for parent, label, time in own.iter_rows():
+            above = [] if parent is None else stacks[parent]
+            stacks.append([*above, frames.setdefault(label, len(frames))])
+            if time:
+                samples.append(stacks[-1])
+                weights.append(time)
+        profiles.append(
+            {
+                "type": "sampled",
+                "name": name,
+                "unit": "nanoseconds",
+                "startValue": 0,
+                "endValue": sum(weights),
+                "samples": samples,
+                "weights": weights,
+            }
+        )
     content = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": f"traceana {__version__}",
         "name": trace.meta.source,
         "activeProfileIndex": 0,
         "shared": {"frames": [{"name": name} for name in frames]},
-        "profiles": [profile],
+        "profiles": profiles,
     }
     yield json.dumps(content).encode()
 
 
+_ARGUMENTS: Final = ("layer", "operator", "line", "stack")
+"""What the ``args`` of an event have besides its class, where it is known."""
 _NAMES: Final = {
     "critical": "critical path",
     "idle": "idle gaps",
@@ -230,8 +244,7 @@ def _layers(events: pl.DataFrame) -> pl.DataFrame:
             "start_ns",
             (pl.min_horizontal("end", following) - pl.col("start_ns")).alias("time_ns"),
             pl.lit("layer").alias("category"),
-            pl.lit(None, pl.String).alias("layer"),
-            pl.lit(None, pl.String).alias("operator"),
+            *(pl.lit(None, pl.String).alias(name) for name in _ARGUMENTS),
         )
     )
 
@@ -242,7 +255,7 @@ def _complete(events: pl.DataFrame) -> pl.Series:
         pl.when(pl.col(name).is_null())
         .then(pl.lit(""))
         .otherwise(pl.lit(f', "{name}": ') + _json(events[name]))
-        for name in ("layer", "operator")
+        for name in _ARGUMENTS
     )
     line = pl.concat_str(
         *(pl.lit('{"ph": "X", "name": '), _json(events["name"])),
@@ -291,6 +304,8 @@ WORK: Final = {
     "layer": "path of its layer",
     "direction": "pass of training",
     "operator": "innermost operator around the launch",
+    "line": "line of the program that launched it, of the backward pass the forward's",
+    "stack": "the program's lines that called it and the line, outermost first",
 }
 """The columns of the table ``work`` and their meanings."""
 
@@ -372,10 +387,15 @@ def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
 
 def _work(trace: Trace) -> pl.DataFrame:
     rows = trace.tables.activities.with_row_index(ROW)
-    named = labels(trace.tables, "name", "category", "part", "operator", "step_number")
+    named = labels(
+        trace.tables, "name", "category", "part", "operator", "step_number", "line", "stack"
+    )
     return (
         rows.with_columns(
-            *(named[name].cast(pl.String) for name in ("name", "category", "part")),
+            *(
+                named[name].cast(pl.String)
+                for name in ("name", "category", "part", "line", "stack")
+            ),
             named["operator"],
             named["step_number"].alias("step"),
             trace.tables.layers["path"].gather(rows["layer"]).alias("layer"),

@@ -68,6 +68,7 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.KERNEL: cut_middle,
     Kind.PATH: cut_path,
     Kind.LINE: cut_line,
+    Kind.CODE: cut_end,
     Kind.PARTS: cut_end,
 }
 _LABEL: Final = 13

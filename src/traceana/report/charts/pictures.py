@@ -72,6 +72,7 @@ def _window(window: Window) -> dict[str, Any]:
     name, named = _coded(events["name"])
     layer, layers = _coded(events["layer"])
     operator, operators = _coded(events["operator"])
+    line, lines = _coded(events["line"])
     briefs = display_names.briefs(event_name for event_name in named if event_name)
     return {
         "step": window.step,
@@ -95,6 +96,8 @@ def _window(window: Window) -> dict[str, Any]:
         "layers": [short(path) for path in layers],
         "operator": operator,
         "operators": [short(text) for text in operators],
+        "line": line if any(lines) else [],
+        "lines": lines,
     }
 
 

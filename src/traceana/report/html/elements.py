@@ -111,6 +111,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     ``groups`` are titles above neighbouring columns with their number, empty without any.
     ``style`` has the classes of the table in the style sheet, ``styles`` those of a column's cells.
+    ``heat`` is what the bars are of program text: a colour in the margin.
     """
 
     columns: list[Cells]
@@ -118,6 +119,7 @@ class Grid(msgspec.Struct, frozen=True):
     rows: list[list[Cell]]
     totals: list[str]
     bars: list[float]
+    heat: list[float]
     style: str
     styles: list[str]
 
@@ -144,16 +146,20 @@ def grid(table: Table) -> Grid:
     styles = [_style(column, crowded=crowded) for column in columns]
     # A table of many columns has no room for bars that can be seen.
     bars = [] if crowded or table.bars is None else table.bars_of(table.bars)
+    is_text = any(column.kind is Kind.CODE for column in columns)
+    bars, heat = ([], bars) if is_text else (bars, [])
     titles = [column.group for column in columns]
     groups = [(title, len([*members])) for title, members in groupby(titles)]
     groups = groups if any(title for title, _ in groups) else []
-    return Grid(columns, groups, rows, totals, bars, style, styles)
+    return Grid(columns, groups, rows, totals, bars, heat, style, styles)
 
 
 def _style(column: Cells, *, crowded: bool) -> str:
     """Return the class of the cells of ``column`` in the style sheet."""
     if column.right:
         return "n"
+    if column.kind is Kind.CODE:
+        return "code"
     longest = max(map(len, column.cells), default=0)
     if longest > LONGEST_UNBROKEN:
         return "long path" if crowded and column.kind is Kind.PATH else "long"

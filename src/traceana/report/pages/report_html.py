@@ -138,9 +138,13 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
     collectives = all_collectives(trace)
     of_program = []
     if has_frames(trace):
-        from traceana.report.pages.lines import lines
+        from traceana.report.pages.lines import lines, sources
 
-        of_program = [section("lines", "Lines of the program", lines(trace))]
+        of_program = [
+            section("lines", "Lines", lines(trace)),
+            section("stacks", "Call tree", lines(trace, by="stack"), folded=True),
+            Section("source", "Source", sources(trace), command="lines"),
+        ]
     return (
         *of_program,
         section("layers", "Layers", layers(trace)),

@@ -205,7 +205,11 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
     """Return ``frame`` with a name for the rows without an operator or range, its first column."""
     if first == "collective" and "part" in frame.columns:
         frame = frame.with_columns(_with_kernel(frame["collective"], frame["part"]))
-    elif first not in _NONE or frame[first].null_count() == frame.height:
+    elif (
+        first not in _NONE
+        or frame[first].dtype.is_numeric()
+        or frame[first].null_count() == frame.height
+    ):
         return frame
     return frame.with_columns(pl.col(first).fill_null(_NONE[first]))
 

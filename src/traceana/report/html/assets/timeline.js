@@ -55,6 +55,7 @@ traceana.timelines = (pictures) => {
       ["class", data.categories[data.category[at]]],
       ["layer", data.layers[data.layer[at]]],
       ["operator", data.operators[data.operator[at]]],
+      ["line", data.lines[data.line[at]]],
       ["track", [data.tracks[data.track[at]].of, data.tracks[data.track[at]].kind].filter(Boolean).join(", ")],
       ["start", `${traceana.duration(data.start[at])} after the start of the step`],
       ["duration", `${traceana.duration(data.time[at])} (${data.time[at].toLocaleString("en")} ns)`],
@@ -130,7 +131,7 @@ traceana.timelines = (pictures) => {
 
     const isMatch = (at) =>
       !matches || matches.names[data.name[at]] || matches.layers[data.layer[at]] ||
-      matches.operators[data.operator[at]] || matches.categories[data.category[at]];
+      matches.operators[data.operator[at]] || matches.categories[data.category[at]] || matches.lines[data.line[at]];
 
     const labelled = (track) => [track.of, track.kind].filter(Boolean).join(" ");
 
@@ -304,7 +305,7 @@ traceana.timelines = (pictures) => {
       figure.dataset.selected = at < 0 ? "" : data.names[data.name[at]];
       if (at >= 0) {
         for (const [label, text] of describe(data, at))
-          details.append(traceana.element("dt", {}, label), traceana.element("dd", {}, text));
+          details.append(traceana.element("dt", {}, label), traceana.element("dd", {}, label === "line" ? toLine(text) : text));
         if (reveal) {
           const middle = data.start[at] + data.time[at] / 2;
           if (data.start[at] < from || data.start[at] + data.time[at] > to) {
@@ -317,6 +318,20 @@ traceana.timelines = (pictures) => {
         }
       }
       redraw();
+    };
+
+    // A line of the program, as a link to its row in the listing of its file.
+    const toLine = (line) => {
+      const row = document.querySelector(`#source tr[data-line="${CSS.escape(line)}"]`);
+      if (!row) return line;
+      const inside = traceana.element("a", { href: "#source" }, line);
+      inside.addEventListener("click", (event) => {
+        event.preventDefault();
+        for (const other of document.querySelectorAll("tr.marked")) other.classList.remove("marked");
+        row.classList.add("marked");
+        row.scrollIntoView({ block: "center" });
+      });
+      return inside;
     };
 
     const at = (event) => {
@@ -353,9 +368,15 @@ traceana.timelines = (pictures) => {
 
     const find = (words) => {
       wanted = words.trim().toLowerCase();
-      const test = (texts) => texts.map((text) => text.toLowerCase().includes(wanted));
+      // A line of the program is meant as a whole: "train.py:4" is not "train.py:41".
+      const whole = data.lines.some((line) => line.toLowerCase() === wanted);
+      const has = (text) => (whole ? text === wanted : text.includes(wanted));
+      const test = (texts) => texts.map((text) => has(text.toLowerCase()));
       matches = wanted
-        ? { names: test(data.names), layers: test(data.layers), operators: test(data.operators), categories: test(data.categories) }
+        ? {
+            names: test(data.names), layers: test(data.layers), operators: test(data.operators),
+            categories: test(data.categories), lines: test(data.lines),
+          }
         : null;
       let count = 0;
       if (matches) for (let one = 0; one < data.start.length; one += 1) count += isMatch(one) ? 1 : 0;
@@ -411,18 +432,33 @@ traceana.timelines = (pictures) => {
       }
     };
 
+    // The function from a row of a table of lines to the name of its line; undefined for others.
+    const lineOf = (table, titles) => {
+      const [file, line] = [titles.indexOf("file"), titles.indexOf("line")];
+      if (line < 0) return undefined;
+      const text = (cell) => cell.dataset.v ?? cell.textContent;
+      if (file >= 0) return (row) => `${text(row.cells[file])}:${text(row.cells[line])}`;
+      let before = table.closest(".holder") ?? table.closest(".scroll");
+      while (before && before.tagName !== "H3") before = before.previousElementSibling;
+      if (!before || !table.closest("#source")) return undefined;
+      return (row) => `${before.firstChild.textContent.trim()}:${text(row.cells[line])}`;
+    };
+
     // A name in a table that events of the step have, too, is a link to the first of them.
     const link = () => {
       const texts = { name: data.names, layer: data.layers, operator: data.operators };
       for (const table of document.querySelectorAll("table.data")) {
         const titles = [...table.tHead.querySelectorAll("th[scope=col]")].map((cell) => cell.dataset.title);
-        const at = titles.findIndex((title) => title in texts);
+        const lines = lineOf(table, titles);
+        const at = lines ? titles.indexOf("line") : titles.findIndex((title) => title in texts);
         if (at < 0) continue;
-        const known = new Set(texts[titles[at]]);
+        const known = new Set(lines ? data.lines : texts[titles[at]]);
         for (const row of table.tBodies[0].rows) {
           const cell = row.cells[at];
+          if (lines) row.dataset.line = lines(row);
           // A kernel's exact name is longer than that of its events; the end of a long one is cut.
-          const shown = titles[at] === "name" ? cell.textContent : cell.dataset.v ?? cell.textContent;
+          const exact = titles[at] === "name" ? cell.textContent : cell.dataset.v ?? cell.textContent;
+          const shown = lines ? row.dataset.line : exact;
           const start = shown.endsWith("…") && shown.slice(0, -1);
           const text = known.has(shown) ? shown : start && texts.name.find((one) => one.startsWith(start));
           if (!text) continue;
