@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,14 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder
+from traceana.analyze.line_tree import line_tree
 from traceana.analyze.lines import NO_FRAME, NO_LAUNCH, NO_LINES, UNRECORDED, lines
+from traceana.analyze.memory import memory
+from traceana.analyze.source_listing import source_listing
 from traceana.enrich import attribute
+from traceana.errors import NoSuchSelectionError
+from traceana.report.pages.lines import lines as lines_page
+from traceana.timeline.critical import critical
 from traceana.timeline.idle import idle
 from traceana.trace import Trace
 
@@ -252,6 +259,104 @@ def test_work_has_its_line_and_stack() -> None:
         "train.py:5 > train.py:11 > model.py:42",
     )
     assert trace.work["line"].null_count() == 1
+
+
+def test_the_tree_of_calls_has_the_sums_of_what_a_line_calls() -> None:
+    trace = training()
+    tree = line_tree(trace)
+    nodes = {row["place"]: row for row in tree.to_dicts()}
+    assert nodes[""]["time_ns"] == int(trace.tables.activities["duration"].sum())
+    assert nodes["train.py:11"]["time_ns"] == 100 + 200 + 600 + 300
+    assert nodes["train.py:5"]["time_ns"] == nodes[""]["time_ns"] - 30
+    # Itself and what it calls.
+    assert nodes["train.py:11"]["host_ns"] == 300
+    assert nodes["train.py:5"]["host_ns"] == 10_000
+    for row in tree.filter(pl.col("parent").is_not_null()).to_dicts():
+        assert row["depth"] == tree["depth"][row["parent"]] + 1
+    inner = tree.group_by("parent").agg(pl.col("time_ns", "idle_ns").sum())
+    for parent, time, idle_ns in inner.drop_nulls("parent").iter_rows():
+        assert (time, idle_ns) <= (tree["time_ns"][parent], tree["idle_ns"][parent])
+    # Most time first.
+    order = [row["place"] for row in tree.to_dicts()]
+    assert order.index("model.py:41") < order.index("model.py:42")
+
+
+def test_stacks_are_drawn_as_a_tree() -> None:
+    shown = str(lines_page(training(), by="stack")).splitlines()
+    drawn = [re.split(r"(?<=\w)  +", line)[0] for line in shown if ".py:" in line]
+    assert drawn == [
+        "train.py:5 main",
+        "├─ train.py:11 step",
+        "│  ├─ model.py:41 forward",
+        "│  └─ model.py:42 forward",
+        "├─ train.py:15 step",
+        "├─ train.py:12 step",
+        "└─ train.py:14 step",
+    ]
+
+
+def test_the_listing_of_a_file_has_its_regions(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    text = "\n".join(f"{'    ' * (n % 3)}line {n}  " for n in range(1, 60))
+    (tmp_path / "source" / "model.py").write_text(text)
+    listing = {"files": {"model.py": "model.py"}, "folder": "/w/"}
+    (tmp_path / "source" / "files.json").write_text(json.dumps(listing))
+    trace = training(source=str(tmp_path / "trace.json"))
+    found = source_listing(trace, "model.py")
+    assert found.frame["line"].to_list() == [39, 40, 41, 42, 43, 44]
+    assert found.frame["text"].to_list() == [f"{'    ' * (n % 3)}line {n}" for n in range(39, 45)]
+    assert dict(found.frame.drop_nulls("time_ns").select("line", "time_ns").iter_rows()) == {
+        41: 700,
+        42: 500,
+    }
+    # Without a text the lines with work remain.
+    alone = source_listing(trace, "train.py")
+    assert alone.frame["line"].to_list() == [5, None, 10, 11, 12, None, 14, 15]
+    assert alone.notes == ("the recording does not keep the text of train.py",)
+    with pytest.raises(NoSuchSelectionError, match=r"no file modl.py .*did you mean model.py"):
+        source_listing(trace, "modl.py")
+
+
+def test_the_ends_of_paths_name_files() -> None:
+    b = TraceBuilder()
+    for at, file in enumerate(("a/net.py", "b/net.py", "b/main.py")):
+        frame(b, f"{file}({at + 1}): f", 100 * at, 100 * at + 90)
+        op(b, "aten::mm", 100 * at + 10, 100 * at + 50)
+        kernel(b, 100 * at + 20, 1_000 + 100 * at, 10)
+    trace = attribute(b.build())
+    assert source_listing(trace, "main.py").frame["line"].drop_nulls().to_list() == [3]
+    with pytest.raises(NoSuchSelectionError, match=r"several files end with net\.py"):
+        source_listing(trace, "net.py")
+
+
+def test_the_critical_path_by_line_is_cut_where_lines_change() -> None:
+    trace = training()
+    by_line = critical(trace, by="line")
+    assert by_line.totals["time_ns"] == critical(trace).totals["time_ns"]
+    host = dict(
+        by_line.frame.filter(pl.col("class").is_in(["host", "sync"]))
+        .group_by("line")
+        .agg(pl.col("time_ns").sum())
+        .iter_rows()
+    )
+    # The device is waited for in line 14 until 2,400; then line 15 runs up to its launch at 3,000.
+    assert host["train.py:15"] == 3_002 - 2_400
+    kernels = by_line.frame.filter(pl.col("class") == "kernel")
+    assert set(kernels["line"]) == {"train.py:15", "(no line)"}
+    # By other keys lines cut nothing.
+    assert critical(trace).totals["count"] < by_line.totals["count"]
+
+
+def test_memory_by_line() -> None:
+    b = TraceBuilder()
+    frame(b, "train.py(5): main", 0, 1_000)
+    frame(b, "model.py(41): forward", 100, 300)
+    op(b, "aten::mm", 120, 200)
+    kernel(b, 130, 400, 10)
+    for time, address, size in ((150, 1, 512), (250, 2, 256), (500, 3, 128), (600, 2, -256)):
+        b.row("memory", time=time, process=9, thread=MAIN, device=0, address=address, bytes=size)
+    found = dict(memory(attribute(b.build()), "line").frame.select("line", "bytes").iter_rows())
+    assert found == {"model.py:41": 512 + 256, "train.py:5": 128}
 
 
 def test_whole_paths_inside_the_program_s_folder_are_relative(tmp_path: Path) -> None:

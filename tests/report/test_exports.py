@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.analyze.test_lines import training
 from tests.report.html.test_document import HOSTILE, hostile
 from tests.support.command_line import Run
 from tests.support.traces import TraceBuilder, cnn_steps
@@ -123,3 +124,21 @@ def test_the_ending_is_the_format(run: Run, tmp_path: Path) -> None:
     again = run("export", FIXTURE, "-o", tmp_path / "run.perfetto.json")
     assert again.exit_code == ExitCode.CANNOT_WRITE
     assert (tmp_path / "run.perfetto.json").read_bytes() == text
+
+
+def test_lines_of_the_program_are_in_the_arguments_and_a_profile_of_their_own() -> None:
+    trace = training()
+    work = [one for one in events(trace) if one.get("cat") == "stream"]
+    lines = {one["args"].get("line") for one in work}
+    assert {"model.py:41", "model.py:42", "train.py:12"} <= lines
+    assert "train.py:5 > train.py:11 > model.py:41" in {one["args"].get("stack") for one in work}
+    content = json.loads(b"".join(speedscope(trace)))
+    layers_, lines_ = content["profiles"]
+    assert layers_["endValue"] == lines_["endValue"] == sum(lines_["weights"])
+    names = [frame["name"] for frame in content["shared"]["frames"]]
+    stacks = {
+        tuple(names[at] for at in sample): weight
+        for sample, weight in zip(lines_["samples"], lines_["weights"], strict=True)
+    }
+    called = ("all work", "train.py:5 main", "train.py:11 step", "model.py:41 forward")
+    assert stacks[called] == 700

@@ -155,6 +155,10 @@ _COLUMNS: Final[dict[str, Any]] = {
 }
 
 
+_OF_ONE: Final = ("name", "layer", "operator", "line", "stack", "launch_ns")
+"""The columns of an event that several merged ones do not have."""
+
+
 class _Part(msgspec.Struct, frozen=True):
     """Events of one table: their columns ``rows`` that are numbers, and what makes the others."""
 
@@ -360,11 +364,8 @@ def _merged(events: pl.DataFrame, span: int, most: int | None) -> tuple[pl.DataF
             .agg(
                 pl.col("start_ns").min(),
                 pl.col("end").max(),
-                pl.col("name").first(),
                 pl.col("category").mode().sort().first(),
-                pl.col("layer").first(),
-                pl.col("operator").first(),
-                pl.col("launch_ns").first(),
+                pl.col(_OF_ONE).first(),
                 pl.col("count").sum(),
             )
             .with_columns(pl.col("end").sub(pl.col("start_ns")).alias("time_ns"))
@@ -373,10 +374,7 @@ def _merged(events: pl.DataFrame, span: int, most: int | None) -> tuple[pl.DataF
             break
         parts //= 2
     several = pl.col("count") > 1
-    unnamed = [
-        pl.when(~several).then(name).alias(name)
-        for name in ("name", "layer", "operator", "launch_ns")
-    ]
+    unnamed = [pl.when(~several).then(name).alias(name) for name in _OF_ONE]
     together = together.with_columns(unnamed)
     merged = int(together.filter(several)["count"].sum())
     return pl.concat([kept, together.select(kept.columns)], how="vertical_relaxed"), merged

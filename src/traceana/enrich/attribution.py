@@ -10,7 +10,6 @@ import polars as pl
 from traceana.columns.distinct import Texts, thread_numbers
 from traceana.columns.nesting import NONE, Flags, Nesting, from_rows, take, to_rows
 from traceana.enrich.cpu import operator_activities, range_activities
-from traceana.enrich.frames import with_frames
 from traceana.enrich.launches import (
     launches_of,
     launches_with_work,
@@ -28,7 +27,7 @@ from traceana.enrich.layers.resolve import (
 )
 from traceana.enrich.layers.source import DEEPEST_PATH, Program
 from traceana.enrich.operators import forward_of, from_nvtx, with_nesting
-from traceana.enrich.ranges import ThreadRanges, with_lines
+from traceana.enrich.ranges import ThreadRanges, records_frames, with_lines
 from traceana.enrich.steps import (
     as_steps,
     marked_by,
@@ -187,6 +186,11 @@ def attribute(
         graph_calls=resolved.graph_calls(rows_of_layers),
         ledger=pl.concat([trace.tables.ledger, ledger.frame()]),
     )
+    if not records_frames(attributed.tables):
+        return attributed
+    # Few recordings have frames.
+    from traceana.enrich.frames import with_frames
+
     return with_frames(attributed)
 
 

@@ -203,10 +203,6 @@ def with_frames(trace: Trace) -> Trace:
     tables = trace.tables
     ops, instructions, activities = tables.ops, tables.instructions, tables.activities
     is_frame = (tables.ranges["kind"] == "python").to_numpy()
-    if not is_frame.any() and all(
-        table["frames"].null_count() == table.height for table in (ops, instructions)
-    ):
-        return trace
     texts = tables.ranges["text"].cast(pl.String).str.contains(_FRAME.pattern)
     rows_of_ranges = np.flatnonzero(is_frame & texts.fill_null(value=False).to_numpy())
     ranges = tables.ranges[rows_of_ranges]

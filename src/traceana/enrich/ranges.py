@@ -11,6 +11,7 @@ import polars as pl
 from traceana.columns.nesting import NONE, Ints, Nesting, take, to_rows
 from traceana.trace import Trace
 from traceana.trace.schema import Direction, conform
+from traceana.trace.tables import Tables
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 """Kinds that mark parts of the program; Python frames and OS calls are too many."""
@@ -76,6 +77,13 @@ def with_lines(trace: Trace) -> Trace:
     if of_ops is None and of_ranges is None:
         return trace
     return trace.with_tables(ops=ops, ranges=ranges)
+
+
+def records_frames(tables: Tables) -> bool:
+    """Return whether ``tables`` have frames of Python, as ranges or as texts of stacks."""
+    return bool((tables.ranges["kind"] == "python").any()) or any(
+        table["frames"].null_count() < table.height for table in (tables.ops, tables.instructions)
+    )
 
 
 class ThreadRanges(msgspec.Struct, frozen=True):

@@ -118,7 +118,8 @@ def speedscope(trace: Trace) -> Iterator[bytes]:
     frames: dict[str, int] = {}
     trees = {trace.meta.source: layer_tree(trace)}
     if has_frames(trace):
-        label = pl.concat_str("place", pl.lit(" "), "text", ignore_nulls=True)
+        root = pl.when(pl.col("parent").is_null()).then(pl.lit("all work"))
+        label = pl.coalesce(root, pl.format("{} {}", "place", "text"), "place")
         trees["lines of the program"] = line_tree(trace).with_columns(label.alias("label"))
     profiles = []
     for name, tree in trees.items():

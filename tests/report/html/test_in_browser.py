@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.analyze.test_lines import training
 from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import FIXTURE, HOSTILE, hostile
 from tests.support.traces import TraceBuilder
@@ -21,6 +22,7 @@ from traceana import Trace
 from traceana import open as open_trace
 from traceana.report.html import html_file
 from traceana.report.page import Data, Finding, Findings, Notes, Page, Rows
+from traceana.report.pages.report import report
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 TITLES = (
@@ -566,3 +568,25 @@ def test_a_layer_of_a_table_is_a_link_to_its_events(page: Browser) -> None:
     assert page.run("location.hash") == "#timeline"
     assert page.run("document.querySelector('figure.timeline input').value") == name
     assert name in page.find("figure.timeline .details").text
+
+
+def test_a_line_of_the_source_marks_its_work_and_back(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    text = "\n".join(f"    <b>line</b> {n}" for n in range(1, 60))
+    (tmp_path / "source" / "model.py").write_text(text)
+    listing = {"files": {"model.py": "model.py"}, "folder": "/w/"}
+    (tmp_path / "source" / "files.json").write_text(json.dumps(listing))
+    trace = training(source=str(tmp_path / "trace.json"))
+    browser.open(report(trace).save(tmp_path / "report.html"))
+    row = "document.querySelector('#source tr[data-line=\"model.py:41\"]')"
+    assert browser.run(f"{row}.querySelector('td.code').textContent") == "    <b>line</b> 41"
+    browser.run(f"{row}.querySelector('a.event').click()")
+    figure = "document.querySelector('#timeline figure.timeline')"
+    assert browser.run(f"{figure}.parentElement.querySelector('input[type=search]').value") == (
+        "model.py:41"
+    )
+    link = f"[...{figure}.querySelectorAll('dl.details a')].at(-1)"
+    assert browser.run(f"{link}.textContent") == "model.py:41"
+    browser.run(f"{link}.click()")
+    assert browser.run(f"{row}.classList.contains('marked')")
+    assert browser.console() == []
