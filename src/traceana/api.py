@@ -16,6 +16,7 @@ from traceana.errors import in_python
 from traceana.opening import open_trace
 from traceana.table import documented
 from traceana.timeline.steps import select as select_activities
+from traceana.trace.work import labelled_work
 
 __all__ = ["Trace", "open"]
 
@@ -30,6 +31,8 @@ def _public_of(function: Callable[P, trace.Trace]) -> Callable[P, Trace]:
 select = _public_of(select_activities)
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from traceana.advise.saved import save
     from traceana.report.exports import export
     from traceana.report.pages.advise import advise
@@ -74,9 +77,22 @@ class _Method:
         return function if instance is None else MethodType(function, instance)
 
 
+def _work(trace: trace.Trace) -> pl.DataFrame:
+    """The work, a row each, with its labels as columns: name, class, layer, operator, step …
+
+    Starts are of the program without its profiler, as in all results; of a Trace opened
+    ``as_recorded`` as recorded. :data:`traceana.trace.work.COLUMNS` lists the columns.
+    """
+    from traceana.whatif.program import without_profiler
+
+    return labelled_work(without_profiler(trace).tables)
+
+
 methods = {name: _Method(name) for name, command in COMMANDS.items() if command.of == "trace"}
 for name, method in {**methods, "select": select}.items():
     setattr(Trace, name, method)
+if not TYPE_CHECKING:
+    Trace.work = property(_work)
 
 
 def __getattr__(name: str) -> Any:

@@ -387,7 +387,7 @@ COMMANDS: Final = {
             name="save",
             summary="Save the trace as a bundle, which opens faster.",
             help="A bundle is a directory of Parquet files, with the layers, steps, classes and "
-            "recommendations.",
+            "recommendations. Times are kept as recorded.",
             example="traceana save trace.json.gz -o bundle",
             function="traceana.advise.saved:save",
             of="trace",
@@ -400,7 +400,7 @@ COMMANDS: Final = {
             help="Perfetto and chrome://tracing: all events, with tracks of layers, idle causes "
             "and the critical path. speedscope: the time of the layers as a flame graph. DuckDB "
             "(the extra duckdb): the tables of the trace, idle gaps and the critical path, with "
-            "their meanings.",
+            "their meanings. Times are as recorded, with the profiler.",
             example="traceana export trace.json.gz -o trace.perfetto.json.gz",
             function="traceana.report.exports:export",
             of="trace",

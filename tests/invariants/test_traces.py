@@ -176,6 +176,25 @@ def kernels_and_steps(one: Recorded) -> None:
     assert len(steps) == facts["steps"]
 
 
+def the_mfu_is_one(one: Recorded) -> None:
+    used = one["flops"].get("sections", {}).get("utilization")
+    assert one["report"]["summary"]["mfu"] == (used[0]["mfu"] if used else None)
+
+
+def the_step_of_a_diff_is_that_of_the_report(one: Recorded) -> None:
+    of_report, of_diff = one["report"]["summary"]["step_time"], one["diff"]["meta"]["step"]
+    for statistic in ("median", "mean"):
+        assert int(of_diff[statistic]["a"]) == of_report[f"{statistic}_ns"]
+
+
+def lines_conserve_the_path_and_the_work(one: Recorded) -> None:
+    for command in ("lines", "lines --by stack"):
+        assert one.total(command, "time_ns") == sum(
+            row["time_ns"] for row in one["report"]["sections"]["breakdown"]
+        )
+    assert one.total("critical --by line", "time_ns") == one.total("critical", "time_ns")
+
+
 def unknown_is_null(one: Recorded) -> None:
     for row in one["flops"]["rows"]:
         assert row["flops"] is not None or row["bytes"] is None
@@ -439,6 +458,8 @@ CHECKS: Final[tuple[Callable[[Recorded], None], ...]] = (
     busy_and_idle_time,
     copies,
     kernels_and_steps,
+    the_mfu_is_one,
+    lines_conserve_the_path_and_the_work,
     unknown_is_null,
     every_breakdown_adds_up_to_the_work,
     busy_and_idle_are_the_span,
@@ -474,6 +495,7 @@ OF_STEPS: Final[tuple[Callable[[Recorded], None], ...]] = (
     transfers_per_step_add_up,
     advise_has_the_same_steps,
     compare_has_the_same_steps_and_means,
+    the_step_of_a_diff_is_that_of_the_report,
 )
 """Of traces with measured steps."""
 

@@ -22,6 +22,7 @@ from traceana.report.result import CommandResult
 
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
+    *("critical --by line", "memory --by line", "idle --by line"),
     *("whatif", "whatif --replay"),
     *("transfers --collectives", "layers", "layers --direction", "layers --by type"),
     *("layers --depth 1", "flops", "flops --by class", "flops --explain", "critical --by segment"),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+GPU = TRACES.parent / "gpu"
 PRINTED = TRACES.parent / "printed"
 """What profilers printed, as others published it."""
 NEEDS_PRINTED = pytest.mark.skipif(not PRINTED.exists(), reason="no printed outputs of others here")
@@ -106,6 +107,7 @@ def traces_at_hand() -> list[Path]:
         *sorted(TRACES.glob("nsys/*.sqlite")),
         *sorted(TRACES.glob("nvprof/*")),
         *sorted(TRACES.glob("xplane/*.pb")),
+        *sorted(f for f in GPU.rglob("*.json.gz") if ".layers." not in f.name),
         *sorted(FIXTURES.rglob("*.sqlite")),
         *sorted(f for f in FIXTURES.rglob("*.json.gz") if ".layers." not in f.name),
         *sorted(FIXTURES.rglob("*.xplane.pb*")),

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import traceana
+import traceana.api
 from tests.support.opened import opened
 from tests.support.synthetic import Scenario, write_kineto
 from tests.whatif.test_profiler import OPERATORS, STEP_NS, STEPS, host_bound
@@ -178,3 +178,10 @@ def test_a_bundle_opened_as_recorded_has_its_own_recommendations(tmp_path: Path)
             for path in (bundle, file)
         )
         assert kept.equals(found)
+
+
+def test_the_work_of_users_has_the_times_of_the_program(both: tuple[Trace, Trace]) -> None:
+    recorded, program = both
+    assert recorded.work["start"].equals(program.tables.activities["start"])
+    as_recorded = recorded.with_meta(as_recorded=True)
+    assert as_recorded.work["start"].equals(recorded.tables.activities["start"])

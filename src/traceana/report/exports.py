@@ -95,7 +95,11 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     tracks = _tracks(window)
     head: dict[str, Any] = {
         "displayTimeUnit": "ns",
-        "otherData": {"exporter": f"traceana {__version__}", "source": trace.meta.source},
+        "otherData": {
+            "exporter": f"traceana {__version__}",
+            "source": trace.meta.source,
+            "clock": "recorded",
+        },
     }
     if trace.meta.epoch_ns is not None:
         head["baseTimeNanoseconds"] = trace.meta.epoch_ns

@@ -155,7 +155,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def work(self) -> pl.DataFrame:
         """The work, a row each, with its labels as columns: name, class, layer, operator, step …
 
-        :data:`traceana.trace.work.COLUMNS` lists them.
+        Times are those of the tables; :mod:`traceana.api` gives those of the program.
+        :data:`traceana.trace.work.COLUMNS` lists the columns.
         """
         return labelled_work(self.tables)
 

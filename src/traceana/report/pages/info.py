@@ -82,7 +82,7 @@ def _lines(details: Known) -> Iterator[tuple[str, str]]:
         yield "rank", f"{details['rank']}{of}"
     if details["span_ns"] is not None:
         every = " over all ranks" if details["ranks"] else ""
-        yield "capture", f"{numbers.duration(details['span_ns'])}{every}"
+        yield "capture", f"{numbers.duration(details['span_ns'])}{every}, as recorded"
     for device in details["devices"]:
         yield "device", _device(device)
     if kernels := timed(details["kernels"], details["kernel_ns"]):
