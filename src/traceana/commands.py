@@ -238,6 +238,8 @@ COMMANDS: Final = {
             example="traceana lines runs/mine --by function",
             function="traceana.report.pages.lines:lines",
             of="trace",
+            # It goes to the program's clock itself, where it has times of the host.
+            recorded=True,
             columns="analyze.lines:COLUMNS analyze.source_listing:COLUMNS analyze.per_step:COLUMNS",
             options=(
                 Option(

@@ -100,19 +100,21 @@ def _main_threads(
     if not len(durations):
         return main
     of_process = ["rank", "process"]
-    parts = [
-        table.select(*of_process, pl.Series("thread", numbers))
-        for table, numbers in zip(tables, threads, strict=True)
-    ]
-    longest = (
-        parts[-1]
-        .with_columns(durations.alias("duration"))
+    distinct = []
+    for table, numbers in zip(tables, threads, strict=True):
+        known, first = np.unique(numbers, return_index=True)
+        distinct.append(table[first].select(*of_process, pl.Series("thread", known)))
+    longest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(longest, threads[-1], durations.to_numpy())
+    by_process = (
+        distinct[-1]
+        .with_columns(pl.Series("duration", longest[distinct[-1]["thread"].to_numpy()]))
         .sort("duration", "thread")
         .unique(of_process, keep="last")
         .select(*of_process, pl.col("thread").alias("main"))
     )
-    threads_of = pl.concat(parts).unique("thread")
-    joined = threads_of.join(longest, on=of_process, nulls_equal=True)
+    threads_of = pl.concat(distinct).unique("thread")
+    joined = threads_of.join(by_process, on=of_process, nulls_equal=True)
     main[joined["thread"].to_numpy()] = joined["main"].to_numpy()
     return main
 
@@ -171,11 +173,14 @@ class _Frames:
         for rows in nesting.levels:
             above = nesting.parent[rows]
             around = np.where(above == NONE, NONE, result[above])
-            pairs, inverse = np.unique(
-                np.column_stack((around, code[rows])), axis=0, return_inverse=True
-            )
-            found = [self.number(texts[text], over) for over, text in pairs.tolist()]
-            result[rows] = np.array(found, dtype=np.int64)[inverse.reshape(-1)]
+            # Pairs of frame and text, as one number: counted from 1, because NONE is -1.
+            pairs, inverse = np.unique((around + 1) * len(texts) + code[rows], return_inverse=True)
+            frame, text = np.divmod(pairs, len(texts))
+            numbers = [
+                self.number(texts[number], above)
+                for number, above in zip(text.tolist(), (frame - 1).tolist(), strict=True)
+            ]
+            result[rows] = np.array(numbers, dtype=np.int64)[inverse]
         return result
 
     def table(self, folder: Path) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from traceana.report.pages.single_table import per_step_result, table_result
 from traceana.table import COUNT, LINE, LONG, SHARE, TIME, Column, chosen
 from traceana.timeline.work import processor
 from traceana.trace.work import line_name
+from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
     from traceana.analyze.per_step import Basis
@@ -43,6 +44,8 @@ def lines(
     ``source``.
     """
     needs_timeline(trace, "lines")
+    if analysis.has_stacks(trace):
+        trace = without_profiler(trace)
     if source is not None:
         return listing(trace, source, sums=sum)
     analyze = partial(analysis.lines, by=by)
