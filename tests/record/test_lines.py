@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.record.conftest import Record, notes
@@ -596,3 +597,116 @@ def test_lines_of_jax_are_in_its_trace(
     # A step ends within its call, and the next one begins within its own.
     for line, count in ((11, 10), (12, 20), (13, 10)):
         assert sum(text.endswith(f"my_train.py({line}): main") for text in texts) == count
+
+
+KNOWN = {
+    "torch": """
+import time
+import torch
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+u, v, w = (torch.nn.Parameter(torch.randn(size) / 16) for size in ((64, 8), (512, 64), (256, 512)))
+
+def again(y):
+    y = (y @ v).tanh()
+    return y @ u
+
+def main():
+    optimizer = torch.optim.SGD([u, v, w], 1e-6)
+    for number in range(30):
+        x = torch.randn(32, 256)
+        y = x @ w
+        loss = checkpoint(again, y, use_reentrant=False).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        value = loss.item()
+        time.sleep(0.005)
+    print(value)
+
+main()
+""",
+    "jax": """
+import time
+import jax
+import jax.numpy as jnp
+
+def loss(w, v, x):
+    y = jnp.tanh(x @ w)
+    return (y @ v).sum()
+
+@jax.jit
+def step(w, v, x):
+    a, b = jax.grad(loss, argnums=(0, 1))(w, v, x)
+    return w - 0.1 * a, v - 0.1 * b
+
+def main():
+    w, v, x = jnp.ones((256, 512)), jnp.ones((512, 64)), jnp.ones((32, 256))
+    for number in range(30):
+        w, v = step(w, v, x)
+        w.block_until_ready()
+        time.sleep(0.005)
+    print(float(w.sum()))
+
+main()
+""",
+    "tensorflow": """
+import time
+import tensorflow as tf
+
+w = tf.Variable(tf.random.stateless_normal((256, 512), (0, 1)))
+
+def main():
+    optimizer = tf.keras.optimizers.SGD(1e-6)
+    for number in range(30):
+        x = tf.random.stateless_normal((32, 256), (number, 1))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(x @ w)
+        optimizer.apply_gradients(zip(tape.gradient(loss, [w]), [w]))
+        value = float(loss.numpy())
+        time.sleep(0.005)
+    print(value)
+
+main()
+""",
+}
+_FIRST, _SECOND, _THIRD = (2 * 32 * m * n for m, n in ((256, 512), (512, 64), (64, 8)))
+FLOPS_OF_LINE = {
+    # Of the first product no gradient of the data is needed; the second runs again, of the third
+    # recomputation needs the operands alone.
+    "torch": {18: 2 * _FIRST, 11: 4 * _SECOND, 12: 3 * _THIRD},
+    # The sum needs no product of its own, only its gradients.
+    "jax": {7: 2 * _FIRST, 8: 2 * _SECOND},
+    # TensorFlow's trace has no shapes.
+    "tensorflow": {},
+}
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("framework", KNOWN)
+def test_flops_and_waits_are_on_their_lines(
+    framework: str, record: Record, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    needs(framework)
+    import traceana
+
+    done = record("-o", tmp_path / "run", "--", sys.executable, script(KNOWN[framework]))
+    assert done.returncode == 0, done.stderr
+    trace = traceana.open(tmp_path / "run")
+    table = trace.lines().frame
+    steps = trace.tables.steps.height
+    own = table.filter(pl.col("file") == "my_train.py")
+    of_line = {row["line"]: row for row in own.to_dicts()}
+    lines = KNOWN[framework].splitlines()
+    for line, flops in FLOPS_OF_LINE[framework].items():
+        # Small operators beside a product have FLOPs too.
+        assert flops <= of_line[line]["flops"] / steps < 1.02 * flops
+    sleep = of_line[1 + next(at for at, text in enumerate(lines) if "sleep" in text)]
+    assert sleep["text"] == "time.sleep(0.005)"
+    assert sleep["idle_ns"] >= 5_000_000 * (steps - 1)
+    assert sleep["time_ns"] == 0
+    # All work is of the program's lines, to the nanosecond.
+    assert table["time_ns"].sum() == trace.tables.activities["duration"].sum()
+    assert int(own["time_ns"].sum()) >= 0.95 * int(table["time_ns"].sum())
