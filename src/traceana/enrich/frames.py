@@ -201,9 +201,9 @@ class _Frames:
 def with_frames(trace: Trace) -> Trace:
     """Return an attributed ``trace`` with its frames: of each activity, operator and range.
 
-    The frame of work is that of its instruction, else of its operator, else of its launching call,
-    and of a CUDA graph's node that at its capture. The frame of an operator of the backward pass is
-    that of its forward operator, if that has one.
+    The frame of an operator of the backward pass is that of its forward operator, if that has one,
+    unless Python runs within it. The frame of work is that of its instruction, else of its
+    operator, else of its launching call, and of a CUDA graph's node that at its capture.
     """
     tables = trace.tables
     ops, instructions, activities = tables.ops, tables.instructions, tables.activities
@@ -221,12 +221,20 @@ def with_frames(trace: Trace) -> Trace:
     stacks = msgspec.structs.replace(stacks, of_range=of_range)
     of_instruction = frames.of_texts(instructions["frames"])
 
-    of_text = Tree.of_table(ops).inherit(frames.of_texts(ops["frames"]))
+    tree = Tree.of_table(ops)
+    of_text = tree.inherit(frames.of_texts(ops["frames"]))
     rows = np.arange(ops.height)
     forward = from_rows(ops["forward"])
     source = np.where(forward == NONE, rows, forward)
     of_op = of_text[source]
     start = ops["start"].to_numpy()
+    if len(of_range):
+        # Python that runs within a node of the backward pass: recomputation, or its own function.
+        gradients = np.flatnonzero(forward != NONE)
+        inner = stacks.nesting.innermost(stacks.op_thread[gradients], start[gradients])
+        outermost = tree.inherit(np.where(tree.parent == NONE, rows, NONE))[gradients]
+        within = (inner != NONE) & (take(stacks.nesting.start, inner) >= start[outermost])
+        of_op[gradients[within]] = of_range[inner[within]]
     for around in (source, rows):
         lacking = np.flatnonzero(of_op == NONE)
         chosen = around[lacking]
