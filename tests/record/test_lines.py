@@ -325,21 +325,33 @@ def test_a_child_process_has_no_ranges(tmp_path: Path, program: Program) -> None
     log.lines.end()
 
 
-def test_the_budget_ends_the_ranges(
+def test_after_the_budget_of_lines_functions_are_recorded_and_then_nothing(
     tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inside, "MOST_RANGES", 500)
-    main = program("def main():\n    for i in range(1000):\n        abs(i)\n")
-    log = Log(tmp_path)
-    log.lines.begin()
-    main()
-    assert not any(log.open.values())
-    assert sys.gettrace() is None
-    log.lines.end()
-    log.lines.keep_files()
-    assert 400 < len(log.of_this_thread) <= 500
-    (note,) = log.report.notes
-    assert note == ("lines of the program: only the first 500 of the profiled steps are recorded")
+    main = program(
+        "def f(i):\n    abs(i)\n    return abs(i)\n\n"
+        "def main():\n    for i in range(COUNT):\n        f(i)\n"
+    )
+    for count, then in ((200, "functions"), (1000, "nothing")):
+        main.__globals__["COUNT"] = count
+        log = Log(tmp_path)
+        log.lines.begin()
+        main()
+        assert not any(log.open.values())
+        log.lines.end()
+        log.lines.keep_files()
+        opened = [name.strip() for name in log.of_this_thread]
+        assert opened[:4] == ["6 main", "7 main", "2 f", "3 f"]
+        functions = opened[500:]
+        assert set(functions) == {"1 f", "5 main"}
+        assert functions.count("5 main") == 1
+        assert functions.count("1 f") == (499 if then == "nothing" else 200 - 125)
+        (note,) = log.report.notes
+        assert note == (
+            "lines of the program: only the first 500 of the profiled steps are recorded, then "
+            + then
+        )
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="lines come from sys.monitoring")

@@ -21,7 +21,9 @@ from .process_report import Report, Settings, guarded
 
 MARK = "traceana line: "
 MOST_RANGES = 200_000
-"""Ranges in a window; in further lines nothing is recorded."""
+"""Ranges of lines in a window, and then of functions; after these nothing is recorded."""
+_WHOLE = 0
+"""Stands for the line of a frame whose range is that of its function."""
 
 FOLDER = "source"
 LISTING = "files.json"
@@ -46,12 +48,13 @@ _OPENERS = ("torch", "jax", "jaxlib", "tensorflow", "nvtx")
 class _Place:
     """A running frame: its line, and the range that is open for it."""
 
-    __slots__ = ("code", "line", "names", "range")
+    __slots__ = ("code", "line", "names", "range", "whole")
 
     def __init__(self, code: CodeType, names: dict[int, str]) -> None:
         self.code, self.names = code, names
         self.line = 0
         self.range: Any = None
+        self.whole = False
 
 
 class LineRanges:
@@ -66,7 +69,7 @@ class LineRanges:
         self._open, self._settings, self._report = opener, settings, report
         self._on, self._forks = False, False
         self._end: Callable[[], None] = lambda: None
-        self._left = MOST_RANGES
+        self._left, self._functions = MOST_RANGES, False
         self._own_files: _OwnFiles | None = None
         # A code is kept, so that its id stays its own.
         self._known: dict[int, tuple[CodeType, dict[int, str] | None]] = {}
@@ -76,7 +79,7 @@ class LineRanges:
         """Open the ranges of the lines that are running in this thread, and follow the program."""
         if not self._settings.lines:
             return
-        self._left = MOST_RANGES
+        self._left, self._functions = MOST_RANGES, False
         self._known, self._stacks = {}, {}
         if not self._forks:
             self._forks = True
@@ -115,10 +118,11 @@ class LineRanges:
         """Keep the files, or their digests, in the folder ``source`` of the recording."""
         if self._own_files is None:
             return
-        if self._left <= 0:
+        if self._functions:
+            after = "then nothing" if self._left <= 0 else "then functions"
             self._report.note(
                 f"lines of the program: only the first {MOST_RANGES:,} of the profiled steps are "
-                "recorded"
+                f"recorded, {after}"
             )
         own, target = self._own_files, Path(self._settings.folder, FOLDER)
         if own.by_name or own.cells:
@@ -136,18 +140,28 @@ class LineRanges:
         return self._stacks.setdefault(threading.get_ident(), [])
 
     def _move(self, place: _Place, line: int) -> None:
-        """Close the range of a frame, and open that of its next line."""
+        """Close the range of a frame, and open that of its next line.
+
+        That of a whole function stays until it returns.
+        """
+        if place.whole and place.range is not None and self._on:
+            place.line = line
+            return
         opened, place.range, place.line = place.range, None, line
-        name = place.names.get(line)
+        name = place.names.get(_WHOLE if self._functions else line)
         try:
             if opened is not None:
                 opened.__exit__(None, None, None)
             if name is None or not self._on:
                 return
             if self._left <= 0:
-                self.end()
-                return
+                if self._functions:
+                    self.end()
+                    return
+                self._left, self._functions = MOST_RANGES, True
+                name = place.names[_WHOLE]
             self._left -= 1
+            place.whole = self._functions
             opened = self._open(name)
             opened.__enter__()
             place.range = opened
@@ -185,6 +199,7 @@ class LineRanges:
         if file is not None:
             function = getattr(code, "co_qualname", code.co_name)
             names = {line: f"{MARK}{file}({line}): {function}" for line in calling_lines(code)}
+            names[_WHOLE] = f"{MARK}{file}({code.co_firstlineno}): {function}"
         self._known[id(code)] = code, names
         return names
 
