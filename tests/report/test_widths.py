@@ -14,7 +14,17 @@ import traceana
 from tests.support.opened import opened
 from traceana import Trace
 from traceana.comparison.diff import VIEWS
-from traceana.report.page import Data, Facts, Heading, Page, Rows, Table
+from traceana.report.page import (
+    Data,
+    Facts,
+    Finding,
+    Findings,
+    Heading,
+    Page,
+    Part,
+    Rows,
+    Table,
+)
 from traceana.report.pages.kernels import DROPPED, _dropped
 from traceana.report.pages.single_table import table_of
 from traceana.report.result import CommandResult
@@ -212,3 +222,36 @@ def test_two_runs_fit_too(width: int) -> None:
     for result in results:
         text = render(result.page(limit=20), Terminal(width))
         assert max(map(len, text.splitlines())) <= width, text
+
+
+def brief(*findings: Finding) -> Page:
+    return Page("report", (Findings(findings, brief=True),), Data(Rows(pl.DataFrame())))
+
+
+def test_an_effect_that_does_not_fit_beside_its_title_is_below_it() -> None:
+    gain = "8.093 → 7.731 ms (6.912–9.041) · gain uncertain"
+    page = brief(Finding("slow bias and activation kernels", gain, "a"), Finding("b", "≈ 1 ms", ""))
+    lines = render(page, Terminal(80)).splitlines()
+    assert lines[0] == "1. slow bias and activation kernels  8.093 → 7.731 ms (6.912–9.041)"
+    assert lines[1] == f"{'':37}gain uncertain"
+    assert lines[3] == f"2. b{'':33}≈ 1 ms"
+    narrow = render(page, Terminal(40)).splitlines()
+    assert narrow[:2] == [
+        "1. slow bias and activation kernels",
+        "   8.093 → 7.731 ms (6.912–9.041)",
+    ]
+    assert max(map(cell_len, narrow)) <= 40
+
+
+def test_a_change_is_wrapped_and_not_cut() -> None:
+    change = (
+        "change: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32"
+    )
+    page = brief(Finding("a", "b", "c", parts=(Part(1, "", f"{change} = True; another"),)))
+    for width in (30, 60, 80, 120):
+        lines = render(page, Terminal(width)).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        text = " ".join(line.strip() for line in lines[2:]) if width > 30 else "".join(lines)
+        assert "…" not in text
+        assert width == 30 or text.startswith(f"{change} = True")
+        assert ("another" in text) == (width == 120)

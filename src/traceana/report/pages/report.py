@@ -32,7 +32,7 @@ from traceana.analyze.transfers import COLUMNS as BY_DIRECTION
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.page import Finding as Listed
-from traceana.report.pages.advise import finding_rows, findings_of, plan_rows, stages_of
+from traceana.report.pages.advise import finding_rows, plan_rows, with_changes
 from traceana.report.pages.overview import Overview, ReportBasis, by_phase, overview
 from traceana.report.pages.single_table import (
     data_of,
@@ -51,6 +51,7 @@ from traceana.settings import (
     BOTTLENECK_SHARE,
     FEWEST_STEPS,
     LEAST_PART,
+    LEAST_ROW_SHARE,
     MUCH_UNCLASSIFIED,
     PREDICTION_LEVEL,
 )
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
 
     from traceana.runs import BatchSeries
 
+MOST_CLASSES: Final = 14
+"""Lines of the time by class: with more, smaller classes and parts are folded."""
 MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
@@ -464,6 +467,9 @@ def _classes(whole: Overview) -> Table:
     """Return the time by category with bars, and the parts of a category below it."""
     basis = whole.basis
     lines = condensed(basis.breakdown.frame)
+    least = 2 * LEAST_ROW_SHARE
+    while len(lines) > MOST_CLASSES:
+        lines, least = condensed(basis.breakdown.frame, least), 2 * least
     passes = _passes(basis.trace)
     frame = pl.DataFrame(
         [(_class_name(line, passes), line.calls, line.time_ns, line.share) for line in lines],
@@ -576,12 +582,16 @@ def _findings(whole: Overview) -> list[Block]:
     remark = f"(traceana advise: evidence{f', {more} more' if more else ''})"
     # What would save more than the plan's first change comes before it.
     ranks = {finding.rule.id: at for at, finding in enumerate(advice.findings)}
+    by_rule = {finding.rule.id: finding for finding in advice.findings}
     first = ranks[advice.plan[0].rule] if advice.plan else 0
     ahead = [finding for finding in others if ranks[finding.rule.id] < first]
     behind = [finding for finding in others if ranks[finding.rule.id] >= first]
     parts = (
         (_title(whole, ahead), _listed(ahead)),
-        ("Plan: each change on top of those before, by simulation", stages_of(advice)),
+        (
+            "Plan: each change on top of those before, by simulation",
+            with_changes([by_rule[stage.rule] for stage in advice.plan], advice.plan),
+        ),
         (
             "Not in the plan: ≈ estimated, ≤ at most" if advice.plan else _title(whole, others),
             _listed(behind),
@@ -602,7 +612,7 @@ def _listed(findings: Sequence[Finding]) -> tuple[Listed, ...]:
     """Return findings outside the plan as blocks; a simulated saving is of the change alone."""
     return tuple(
         replace(item, effect=f"{item.effect} alone") if finding.simulation else item
-        for finding, item in zip(findings, findings_of(findings), strict=True)
+        for finding, item in zip(findings, with_changes(findings), strict=True)
     )
 
 
