@@ -9,7 +9,7 @@ import pytest
 from tests.support.manifest import FIXTURES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
-from traceana.report.page import Facts, Findings, Heading, Page, Table
+from traceana.report.page import Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.pages.idle import idle
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
@@ -350,3 +350,38 @@ def test_many_classes_are_folded() -> None:
     classes = next(iter(tables_of(page_of(b.build())).values()))
     assert classes.frame.height <= MOST_CLASSES
     assert classes.frame["share"].max() > 0.1
+
+
+def test_without_kernels_no_utilization_is_claimed() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", device=0, name="V100")
+    b.memset(0, 2_000)
+    found = report(b.build())
+    page = found.page()
+    facts = facts_of(page)["GPU utilization"]
+    assert facts == "not determined: no kernels, only copies and memsets"
+    assert found.summary.utilization is None
+    large = [label for block in page.blocks if isinstance(block, Facts) for label, _ in block.large]
+    assert "GPU utilization" not in large
+
+
+@pytest.mark.parametrize("longest_ns", [2 * MS, MS // 5])
+def test_one_long_call_of_a_slow_layer_has_a_note(longest_ns: int) -> None:
+    """The layer of a shorter call is not among the slowest."""
+    b = TraceBuilder(framework="PyTorch")
+    b.name("conv", category="conv")
+    for at in range(10):
+        layer = b.layer(f"conv_{at}")
+        for call in range(5):
+            usual_ns = 300_000 if at else 1_000
+            duration = usual_ns if (at, call) != (0, 2) else longest_ns
+            b.kernel("conv", (5 * at + call) * 2 * MS, duration, layer=layer)
+    notes = [
+        text
+        for block in page_of(b.build()).blocks
+        if isinstance(block, Notes)
+        for _, text in block.rows
+        if "one call" in text
+    ]
+    far = "one call of 2,000 µs, 2,000 times its kernel's median of 1.0 µs: conv_0"
+    assert notes == ([far] if longest_ns == 2 * MS else [])

@@ -25,9 +25,10 @@ from traceana.advise.bottleneck import (
 from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.classes import Line, condensed
 from traceana.analyze.kernels import COLUMNS as BY_KERNEL
-from traceana.analyze.kernels import kernels
+from traceana.analyze.kernels import far_calls_of_layers, kernels
 from traceana.analyze.layers import COLUMNS as BY_LAYER
 from traceana.analyze.layers import DIRECTIONS
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.transfers import COLUMNS as BY_DIRECTION
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
@@ -37,6 +38,7 @@ from traceana.report.pages.overview import Overview, ReportBasis, by_phase, over
 from traceana.report.pages.single_table import (
     data_of,
     hidden_of,
+    notes_of,
     outside_text,
     ranked,
     source_of,
@@ -65,7 +67,7 @@ from traceana.timeline.steps import (
     span_of,
     step_processes,
 )
-from traceana.timeline.work import kernels_of, work
+from traceana.timeline.work import has_kernels, kernels_of, work
 from traceana.trace import Trace
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
@@ -174,7 +176,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Not recorded", whole.unrecorded
     elif whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
-        if whole.busy.frame.height > 1:
+        if whole.busy.frame.height > 1 and has_kernels(whole.trace):
             yield "", "of capture " * whole.basis.stepped + _by_device(whole.busy.frame)
         apart = whole.busy.frame.unique("rank", maintain_order=True)
         if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
@@ -291,7 +293,9 @@ def _step_time(whole: Overview) -> str:
 
 
 def _utilization(whole: Overview) -> str:
-    """Return the busy share of the step time, else of the capture."""
+    """Return the busy share of the step time, else of the capture, or why there is none."""
+    if not has_kernels(whole.trace):
+        return "not determined: no kernels, only copies and memsets"
     if whole.step_time is not None and whole.utilization is not None:
         return f"{numbers.share(whole.utilization)} of step time"
     totals = whole.busy.totals
@@ -533,7 +537,9 @@ def _layers(whole: Overview) -> list[Block]:
         return [*_kernels(basis), Notes(tuple(("", note) for note in basis.layers.notes))]
     top = arrange(basis.means(basis.layers), sort="time_ns", limit=MOST_LAYERS)
     titles = {"layer": basis.title("Slowest layers")}
-    return [_compact(top, _LAYERS, titles, "layers")]
+    named = with_names_of(basis.trace, whole.trace.manifest)
+    far = far_calls_of_layers(named, top.frame["layer"])
+    return [_compact(top, _LAYERS, titles, "layers"), *notes_of(far)]
 
 
 def _compact(top: Arranged, columns: Columns, titles: Mapping[str, str], command: str) -> Table:
