@@ -127,7 +127,7 @@ COLUMNS: Final = laid_out(
     hidden="role position over_peak bytes of_attainable input_shape output_shape bias_ns "
     "activation_ns measured measured_flops_per_s",
     dropped="dram_bytes measured_flops layout_ns arithmetic_intensity executed_flops calls bar "
-    "type bound flops of_peak flops_per_s algorithm other_ns optimizer_ns",
+    "type optimizer_ns other_ns flops flops_per_s algorithm bound of_peak",
     bars="share",
 )
 

@@ -51,7 +51,7 @@ NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
 """Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
-_CLASSES: Final = (Kind.CATEGORY, Kind.PART, Kind.PARTS, Kind.FLAG)
+_KEPT: Final = (Kind.CATEGORY, Kind.PART, Kind.PARTS, Kind.FLAG, Kind.RATIO)
 """Kinds of columns that are not dropped for the sake of longer names."""
 WIDE_KERNEL: Final = 40
 """Names of kernels need up to this width to show how they differ."""
@@ -325,7 +325,7 @@ def _roomier(columns: list[Cells], width: int, dropped: Sequence[str]) -> list[C
     for name in ("", *dropped):
         gone = [column for column in kept if _dropped_as(column) == name]
         if any(
-            column.kind in _CLASSES and column.cells.count(column.cells[0]) < len(column.cells)
+            column.kind in _KEPT and column.cells.count(column.cells[0]) < len(column.cells)
             for column in gone
         ):
             break

@@ -378,7 +378,8 @@ def _figure(name: str, figures: Mapping[str, Any]) -> str:
     if value is None:
         return "unknown"
     kind = BY_NAME[name].kind
-    if kind is Kind.COUNT and isinstance(value, float):
-        return value_text(Kind.MEAN, value)
+    if kind in (Kind.COUNT, Kind.MEAN):
+        # A mean per step: half a gap is none.
+        return numbers.whole(value)
     text = value_text(kind, value)
     return cut_end(text, _LONGEST) if kind in (Kind.TEXT, Kind.KERNEL) else text

@@ -518,7 +518,7 @@ def _class(row: Row) -> str:
 
 def _compiled(row: Row, per: str) -> tuple[str, str]:
     now = bool(row["count_b"])
-    kernels = numbers.mean(row["count_b"] if now else row["count_a"])
+    kernels = numbers.whole(row["count_b"] if now else row["count_a"])
     return (
         "torch.compile",
         f"{'compiled now' if now else 'no longer compiled'}: {kernels} kernels{per}",

@@ -262,14 +262,14 @@ def _launches(row: Row) -> str:
         return ""
     line = f"launches {numbers.count(row['launches'])}"
     if row["step_launches"] is not None:
-        line += f" ({numbers.mean(row['step_launches'])} per step)"
+        line += f" ({numbers.whole(row['step_launches'])} per step)"
     line += ", copies and memsets included"
     if row["launch_bound_share"] is not None:
         delays = (row[f"launch_delay_{name}_ns"] for name in ("median", "p95"))
         median, most = map(numbers.duration, delays)
         line += (
-            f" · launch delay {median} median, {most} p95 · launch-bound kernels "
-            f"{numbers.share(row['launch_bound_share'])}"
+            f" · launch delay {median} median, {most} p95 · kernels shorter than their "
+            f"launch call {numbers.share(row['launch_bound_share'])}"
         )
     return line
 

@@ -130,9 +130,9 @@ class Summary(msgspec.Struct, frozen=True):
     (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
     the profiler), null where the step time is as recorded; ``timed_ns`` (the step that the recorded
     run timed without the profiler, null where it did not); ``utilization`` (a fraction of the
-    measured steps' time, else of the capture; null without kernels); ``mfu`` (model FLOP utilization, null without steps,
-    a known peak or FLOP counts); ``bottleneck`` (null without device work), ``recommendations`` and
-    their ``plan``."""
+    measured steps' time, else of the capture; null without kernels); ``mfu`` (model FLOP
+    utilization, null without steps, a known peak or FLOP counts); ``bottleneck`` (null without
+    device work), ``recommendations`` and their ``plan``."""
 
     step_time: StepTime | None
     step_interval_ns: tuple[int, int] | None

@@ -203,16 +203,13 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _large(whole: Overview) -> Iterator[tuple[str, str]]:
-    """Yield the figures of the headline: step time, utilization, and what limits the run."""
+    """Yield the figures of the headline, step time and utilization, as the facts have them."""
     if (step_time := whole.step_time) is not None:
         time = step_time.mean_ns if only_sums(whole.trace) else step_time.median_ns
-        yield "step time", numbers.duration(time)
+        unit = numbers.scale(step_time.each_ns, numbers.TIME)
+        yield "step time", f"{unit.write(time)} {unit.unit}"
     if whole.unrecorded is None and whole.utilization is not None:
         yield f"{whole.processor} utilization", numbers.share(whole.utilization)
-    limit = whole.advice.bottleneck
-    if limit is not None and limit.by != NOT_RECORDED:
-        of = "step" if whole.basis.stepped else window_text(whole.trace)
-        yield f"{limit.by}, share of the {of}", numbers.share(limit.share)
 
 
 def _rank(facts: Mapping[str, Any]) -> str:
@@ -376,7 +373,7 @@ def _bottleneck(whole: Overview) -> str:
         why = ", which overlap cannot shorten" if kernels > limit.share else ""
         text += f" · kernels {numbers.share(kernels)}{why}"
     elif limit.by == HOST and limit.share < BOTTLENECK_SHARE:
-        text += f" · kernels {numbers.share(kernels)}, launched late"
+        text += f" · kernels {numbers.share(kernels)}, launched after the GPU went idle"
     return text
 
 
@@ -415,12 +412,12 @@ def _kernel_counts(whole: Overview) -> str:
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
     text = numbers.count(whole.facts["kernels"])
     if basis.stepped:
-        each = numbers.mean(kernels_of(basis.trace, "kind").height / basis.steps)
+        each = numbers.whole(kernels_of(basis.trace, "kind").height / basis.steps)
         text = f"{each} {basis.per}"
     text += f" · {numbers.count(distinct)} distinct"
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
-        each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
+        each = numbers.whole(calls / basis.steps) if basis.stepped else numbers.count(calls)
         text += f" · {each} {'launch' if each == '1' else 'launches'} (with copies, memsets)"
     return text
 
