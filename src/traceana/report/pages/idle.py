@@ -262,7 +262,7 @@ def _launches(row: Row) -> str:
         return ""
     line = f"launches {numbers.count(row['launches'])}"
     if row["step_launches"] is not None:
-        line += f" ({numbers.whole(row['step_launches'])} per step)"
+        line += f" ({numbers.mean(row['step_launches'])} per step)"
     line += ", copies and memsets included"
     if row["launch_bound_share"] is not None:
         delays = (row[f"launch_delay_{name}_ns"] for name in ("median", "p95"))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _OF_LAUNCHES: Final = (
     *("configurations", "registers", "shared_memory", "theoretical_occupancy", "block", "grid"),
-    *("mean_ns", "min_ns", "std_ns", "max_ns", "median_ns"),
+    *("mean_ns", "min_ns", "max_ns", "std_ns", "median_ns"),
 )
 _OF_OCCUPANCY: Final = ("waves", "tail_share", "estimated_occupancy")
 """How the grid fills the device: a terminal of 120 columns has room for these."""

@@ -412,12 +412,12 @@ def _kernel_counts(whole: Overview) -> str:
     basis, distinct = whole.basis, whole.facts["distinct_kernel_names"]
     text = numbers.count(whole.facts["kernels"])
     if basis.stepped:
-        each = numbers.whole(kernels_of(basis.trace, "kind").height / basis.steps)
+        each = numbers.mean(kernels_of(basis.trace, "kind").height / basis.steps)
         text = f"{each} {basis.per}"
     text += f" · {numbers.count(distinct)} distinct"
     calls = work(basis.trace, "call")["call"].drop_nulls().n_unique()
     if whole.facts["summary"] is None and calls:
-        each = numbers.whole(calls / basis.steps) if basis.stepped else numbers.count(calls)
+        each = numbers.mean(calls / basis.steps) if basis.stepped else numbers.count(calls)
         text += f" · {each} {'launch' if each == '1' else 'launches'} (with copies, memsets)"
     return text
 
