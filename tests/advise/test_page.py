@@ -19,7 +19,6 @@ def test_ids_are_words_and_each_is_there_once() -> None:
 
 def test_every_rule_has_all_its_texts() -> None:
     for rule in RULES:
-        texts = (rule.title, rule.sentence, rule.estimate, rule.caveat, rule.change.pytorch)
-        assert all(texts), rule.id
-        assert rule.change.tensorflow, rule.id
-        assert rule.change.jax, rule.id
+        assert all((rule.title, rule.sentence, rule.estimate, rule.caveat)), rule.id
+        for change in (rule.change, *rule.variants.values()):
+            assert all((change.pytorch, change.tensorflow, change.jax, change.native)), rule.id

@@ -114,5 +114,5 @@ def test_the_estimate_is_that_of_kineto(name: str) -> None:
 
 def test_a_narrow_terminal_leaves_them_out() -> None:
     shown = page.kernels(opened(FIXTURES / "gpu/resnet18_b8.json.gz")).page(limit=3)
-    assert "waves" not in render(shown, Terminal(100))
-    assert "waves" in render(shown, Terminal(200))
+    assert "waves" not in render(shown, Terminal(80))
+    assert "waves" in render(shown, Terminal(120))

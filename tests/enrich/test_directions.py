@@ -377,3 +377,34 @@ def test_a_convolution_of_jax_is_forward_unless_its_scope_is_of_the_backward_pas
     b.kernel("volta_sgemm_128x64_nn", 0, 10, stream=7, scope=scope, direction=marked)
     episodes = with_classes(b.build()).tables.episodes
     assert episodes.select("algorithm", "direction").rows() == [("gemm", direction)]
+
+
+@pytest.mark.parametrize(
+    ("meta", "node", "hint"),
+    [
+        ({"framework": "PyTorch", "format": "kineto"}, None, ""),
+        (
+            {"framework": "PyTorch", "format": "kineto"},
+            7,
+            " (replays of CUDA graphs: --capture FILE, a recording of the capture)",
+        ),
+        (
+            {"framework": "PyTorch", "format": "nsys"},
+            None,
+            " (record sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx)",
+        ),
+        (
+            {"framework": "JAX", "format": "xplane"},
+            7,
+            " (name the layers: jax.named_scope, or Flax Linen)",
+        ),
+    ],
+)
+def test_the_hint_on_lost_backward_kernels_fits_the_profiler(
+    meta: dict[str, str], node: int | None, hint: str
+) -> None:
+    b = TraceBuilder(**meta)
+    b.name("dgrad", category="conv", direction="dgrad")
+    b.kernel("dgrad", 0, 100, graph_node=node, direction="backward")
+    note = f"backward kernels not linked to layers: 100.0 % of their time{hint}"
+    assert note in layers(b.build()).notes

@@ -9,12 +9,12 @@ import pytest
 from tests.support.manifest import FIXTURES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
-from traceana.report.page import Facts, Findings, Heading, Page, Table
+from traceana.report.page import Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.pages.idle import idle
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops
-from traceana.report.pages.report import report
+from traceana.report.pages.report import MOST_CLASSES, report
 from traceana.report.terminal import Terminal, render
 from traceana.timeline.steps import select
 from traceana.trace import Trace
@@ -146,17 +146,24 @@ def savings(trace: Trace) -> tuple[str, list[str]]:
     ]
 
 
-def exposed(*, steps: bool, ahead: bool = False, devices: int = 1) -> Trace:
+def exposed(
+    *,
+    steps: bool,
+    ahead: bool = False,
+    devices: int = 1,
+    framework: str | None = "PyTorch",
+    kernel: str = "k",
+) -> Trace:
     """Return work with exposed collectives of 5 ms in windows of 10 ms, or 5 ms, per step."""
-    b = TraceBuilder(framework="PyTorch")
-    b.name("k", category="elementwise")
+    b = TraceBuilder(framework=framework)
+    b.name(kernel, category="elementwise")
     b.name("reduce", category="collective", function="all_reduce")
     wall = (5 if ahead else 10) * MS
     for number in range(4):
         row = b.step(number, number * wall, wall) if steps else None
         for device in range(devices):
             at = number * 10 * MS
-            b.kernel("k", at, 5 * MS, step=row, device=device)
+            b.kernel(kernel, at, 5 * MS, step=row, device=device)
             b.kernel("reduce", at + 5 * MS, 5 * MS, step=row, device=device)
     return b.build()
 
@@ -306,3 +313,75 @@ def test_the_mfu_is_that_of_flops() -> None:
 
 def block_is_mfu(block: object) -> bool:
     return isinstance(block, Facts) and block.rows[0][0] == "MFU"
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernel", "label"),
+    [
+        ("PyTorch", "k", "change: "),
+        ("JAX", "k", "change: "),
+        (None, "k", "change: "),
+        (None, "cudnn::winograd", "change (PyTorch): "),
+    ],
+)
+@pytest.mark.parametrize("steps", [True, False])
+def test_every_finding_has_a_change(
+    framework: str | None, kernel: str, label: str, *, steps: bool
+) -> None:
+    page = page_of(exposed(steps=steps, framework=framework, kernel=kernel))
+    parts = [
+        finding.parts
+        for block in page.blocks
+        if isinstance(block, Findings)
+        for finding in block.items
+    ]
+    assert parts
+    assert all(part.summary.startswith(label) for (part,) in parts)
+
+
+def test_many_classes_are_folded() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    categories = ("conv", "gemm", "normalization", "activation", "pooling", "softmax", "bias")
+    for at, category in enumerate(categories):
+        for part in range(3):
+            name = f"{category} {part}"
+            b.name(name, category=category, algorithm=name)
+            b.kernel(name, (3 * at + part) * MS, MS // (1 + 2 * part))
+    classes = next(iter(tables_of(page_of(b.build())).values()))
+    assert classes.frame.height <= MOST_CLASSES
+    assert max(classes.frame["share"].to_list()) > 0.1
+
+
+def test_without_kernels_no_utilization_is_claimed() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", device=0, name="V100")
+    b.memset(0, 2_000)
+    found = report(b.build())
+    page = found.page()
+    facts = facts_of(page)["GPU utilization"]
+    assert facts == "not determined: no kernels, only copies and memsets"
+    assert found.summary.utilization is None
+    large = [label for block in page.blocks if isinstance(block, Facts) for label, _ in block.large]
+    assert "GPU utilization" not in large
+
+
+@pytest.mark.parametrize("longest_ns", [2 * MS, MS // 5])
+def test_one_long_call_of_a_slow_layer_has_a_note(longest_ns: int) -> None:
+    """The layer of a shorter call is not among the slowest."""
+    b = TraceBuilder(framework="PyTorch")
+    b.name("conv", category="conv")
+    for at in range(10):
+        layer = b.layer(f"conv_{at}")
+        for call in range(5):
+            usual_ns = 300_000 if at else 1_000
+            duration = usual_ns if (at, call) != (0, 2) else longest_ns
+            b.kernel("conv", (5 * at + call) * 2 * MS, duration, layer=layer)
+    notes = [
+        text
+        for block in page_of(b.build()).blocks
+        if isinstance(block, Notes)
+        for _, text in block.rows
+        if "one call" in text
+    ]
+    far = "one call of 2,000 µs, 2,000 times its kernel's median of 1.0 µs: conv_0"
+    assert notes == ([far] if longest_ns == 2 * MS else [])

@@ -334,3 +334,10 @@ def test_a_long_text_is_cut_as_its_ends_are(cut: Callable[[str, int], str], lett
 )
 def test_a_trace_of_a_general_name_has_its_folder_in_titles(path: str, title: str) -> None:
     assert trace_file(path) == title
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.2, "<1"), (0.5, "<1"), (2.2, "2"), (52.6, "53"), (1_516.4, "1,516")]
+)
+def test_counts_in_sentences_are_whole(value: float, text: str) -> None:
+    assert numbers.whole(value) == text

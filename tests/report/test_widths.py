@@ -12,9 +12,20 @@ from rich.cells import cell_len
 
 import traceana
 from tests.support.opened import opened
+from tests.support.traces import TraceBuilder
 from traceana import Trace
 from traceana.comparison.diff import VIEWS
-from traceana.report.page import Data, Facts, Heading, Page, Rows, Table
+from traceana.report.page import (
+    Data,
+    Facts,
+    Finding,
+    Findings,
+    Heading,
+    Page,
+    Part,
+    Rows,
+    Table,
+)
 from traceana.report.pages.kernels import DROPPED, _dropped
 from traceana.report.pages.single_table import table_of
 from traceana.report.result import CommandResult
@@ -116,7 +127,8 @@ def test_names_that_differ_in_their_class_alone_keep_it() -> None:
         }
     )
     assert _dropped(frame, DROPPED)[-2:] == ("category", "batched")
-    assert _dropped(frame.head(1), DROPPED)[-1] == "batched"
+    alike = _dropped(frame.head(1), DROPPED)
+    assert alike.index("batched") < alike.index("waves") < alike.index("category")
     assert _dropped(frame.tail(1), DROPPED)[0] == "batched"
     assert _dropped(frame.with_columns(category=pl.lit("other")), DROPPED)[0] == "category"
     unknown = frame.with_columns(batched=pl.Series([False, None]))
@@ -212,3 +224,53 @@ def test_two_runs_fit_too(width: int) -> None:
     for result in results:
         text = render(result.page(limit=20), Terminal(width))
         assert max(map(len, text.splitlines())) <= width, text
+
+
+def brief(*findings: Finding) -> Page:
+    return Page("report", (Findings(findings, brief=True),), Data(Rows(pl.DataFrame())))
+
+
+def test_an_effect_that_does_not_fit_beside_its_title_is_below_it() -> None:
+    gain = "8.093 → 7.731 ms (6.912\u20139.041) · gain uncertain"
+    page = brief(Finding("slow bias and activation kernels", gain, "a"), Finding("b", "≈ 1 ms", ""))
+    lines = render(page, Terminal(80)).splitlines()
+    assert lines[0] == "1. slow bias and activation kernels  8.093 → 7.731 ms (6.912\u20139.041)"
+    assert lines[1] == f"{'':37}gain uncertain"
+    assert lines[3] == f"2. b{'':33}≈ 1 ms"
+    narrow = render(page, Terminal(40)).splitlines()
+    assert narrow[:2] == [
+        "1. slow bias and activation kernels",
+        "   8.093 → 7.731 ms (6.912\u20139.041)",
+    ]
+    assert max(map(cell_len, narrow)) <= 40
+
+
+def test_a_change_is_wrapped_and_not_cut() -> None:
+    change = (
+        "change: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32"
+    )
+    page = brief(Finding("a", "b", "c", parts=(Part(1, "", f"{change} = True; another"),)))
+    for width in (30, 60, 80, 120):
+        lines = render(page, Terminal(width)).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        text = " ".join(line.strip() for line in lines[2:]) if width > 30 else "".join(lines)
+        assert "…" not in text
+        assert width == 30 or text.startswith(f"{change} = True")
+        assert ("another" in text) == (width == 120)
+
+
+def test_120_columns_show_how_grids_fill_the_device() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    device = {"vendor": "NVIDIA", "compute_capability": "9.0", "multiprocessors": 132}
+    b.row("devices", device=0, name="H100", **device)
+    block = {"block_x": 128, "block_y": 1, "block_z": 1, "registers": 32, "shared_memory": 0}
+    for at, direction in enumerate(("forward", "dgrad", "wgrad")):
+        name = f"sm80_xmma_{direction}_implicit_gemm_{'f32' * 12}_kernel__5x_cudnn"
+        b.name(name, category="conv", algorithm="implicit_precomp_gemm", direction=direction)
+        for call in range(4):
+            grid = {"grid_x": 100 + call, "grid_y": 1, "grid_z": 1}
+            b.kernel(name, (4 * at + call) * 10_000_000, 9_000_000 + call, **grid, **block)
+    text = render(b.build().kernels().page(), Terminal(120))
+    for title in ("algorithm", "occupancy", "waves", "tail"):
+        assert title in text
+    assert max(map(cell_len, text.splitlines())) <= 120

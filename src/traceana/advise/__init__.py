@@ -157,7 +157,11 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
                 "estimates: mean of the devices"
             )
         notes += [note] if (note := simulator.model.part.note) else []
-    if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
+    if (
+        not figures.on_cpu
+        and figures.kernels.height
+        and figures.busy_ns < LOW_UTILIZATION * figures.window_ns
+    ):
         utilization = 100 * figures.busy_ns / figures.window_ns
         notes.append(
             f"GPU utilization {utilization:.0f} %: savings of kernel time may become idle time, "

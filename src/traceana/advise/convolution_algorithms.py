@@ -66,6 +66,8 @@ _INT64_MAX: Final = 2**63 - 1
         "(TF_CUDNN_WORKSPACE_LIMIT_IN_MB)",
         jax="leave --xla_gpu_autotune_level at its default, and leave memory for the "
         "workspace (XLA_PYTHON_CLIENT_MEM_FRACTION)",
+        native="algorithms by measurement (cuDNN's Find or auto-tuning), with memory for their "
+        "workspace",
     ),
 )
 def fast_convolution(figures: Figures) -> Found | None:
@@ -125,6 +127,7 @@ def fast_convolution(figures: Figures) -> Found | None:
         pytorch="a larger batch, or torch.backends.cudnn.benchmark = True: cuDNN measures",
         tensorflow="a larger batch, or TF_CUDNN_USE_AUTOTUNE=1: cuDNN measures",
         jax="a larger batch, or --xla_gpu_autotune_level at its default: XLA measures",
+        native="a larger batch, or algorithms by measurement (cuDNN's Find or auto-tuning)",
     ),
 )
 def costly_transforms(figures: Figures) -> Found | None:
@@ -181,6 +184,7 @@ def costly_transforms(figures: Figures) -> Found | None:
         "layout optimizer on",
         jax="NHWC dimension numbers in lax.conv_general_dilated, the layout of the tensor cores; "
         "XLA changes layouts once where no custom call is between",
+        native="tensors in NHWC from the start, the layout of the tensor cores",
     ),
     simulation="`no layout`, where all layout changes of the trace belong to these convolutions.",
 )
@@ -220,6 +224,7 @@ def layout_changes(figures: Figures) -> Found | None:
         "use_reentrant=False",
         tensorflow="take gradients of the trainable variables only, and do not watch the input",
         jax="differentiate by the parameters only (argnums), not by the batch",
+        native="no dgrad of the first convolution",
     ),
     simulation="`no-input-gradient`.",
 )

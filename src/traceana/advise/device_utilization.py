@@ -50,12 +50,14 @@ _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
         "True",
         tensorflow="tf.config.experimental.enable_tensor_float_32_execution(True), the default",
         jax="jax.default_matmul_precision('tensorfloat32'), or bfloat16 arrays in the layers",
+        native="TF32 by the math mode of cuBLAS and the math type of cuDNN's descriptors",
     ),
     variants={
         _WITHOUT_TF32: Change(
             pytorch="torch.amp.autocast (float16) with a GradScaler, channels in multiples of 8",
             tensorflow="keras.mixed_precision.set_global_policy('mixed_float16')",
             jax="float16 arrays in the layers, with loss scaling",
+            native="FP16 operands, with dimensions in multiples of 8",
         )
     },
     simulation="`tensor-cores`: at less than their peak, as docs/whatif.md describes.",
@@ -295,6 +297,7 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
             "its backward pass then writes the gradients",
             tensorflow="tf.function(jit_compile=True): XLA fuses fills into their consumers",
             jax="the whole step under jax.jit: XLA fuses fills into their consumers",
+            native="no cudaMemset of memory that the next kernel overwrites",
         )
     },
     simulation="`no memset`, where no kernel fills.",

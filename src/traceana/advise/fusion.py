@@ -37,6 +37,7 @@ of ``whatif`` assumes."""
         tensorflow="tf.function(jit_compile=True); Grappler's remapper fuses Conv2D + BiasAdd + "
         "ReLU in graphs",
         jax="the whole step under jax.jit, so that XLA can fuse across layers",
+        native="bias and activation in the epilogue of the GEMM or convolution (cuBLASLt, cuDNN)",
     ),
     simulation="`fused-activation`; `no bias + no activation` where no pass is known of any of "
     "these kernels.",
@@ -92,6 +93,7 @@ def _without(figures: Figures, rows: pl.DataFrame) -> str | None:
         pytorch="make the tensors contiguous in the layout of the kernel, or torch.compile",
         tensorflow="tf.function(jit_compile=True): XLA's kernels replace Eigen's",
         jax="the operation under jax.jit together with the layer before it",
+        native="coalesced, vectorized accesses along the contiguous dimension",
     ),
     simulation="each of these classes in the part of its time that full bandwidth needs: "
     "`activation/relu x 0.31`.",
@@ -190,6 +192,7 @@ def unfused_elementwise(figures: Figures) -> Found | None:
         tensorflow="weights in bfloat16 (keras.mixed_precision casts variables in each step); "
         "jit_compile=True fuses casts of activations",
         jax="parameters in bfloat16 inside the step; jax.jit fuses casts of activations",
+        native="arrays in 16 bits from kernel to kernel, cast once",
     ),
 )
 def casts(figures: Figures) -> Found | None:
@@ -276,6 +279,7 @@ def unfused_optimizer(figures: Figures) -> Found | None:
         "'flash_attention_2' of transformers)",
         tensorflow="keras.layers.MultiHeadAttention(flash_attention=True) on Keras 3",
         jax="jax.nn.dot_product_attention(implementation='cudnn')",
+        native="a fused attention kernel (cuDNN's, FlashAttention)",
     ),
     variants={
         _MATH_BACKEND: Change(
@@ -284,6 +288,7 @@ def unfused_optimizer(figures: Figures) -> Found | None:
             "warns why it cannot run",
             tensorflow="keras.layers.MultiHeadAttention(flash_attention=True) on Keras 3",
             jax="jax.nn.dot_product_attention(implementation='cudnn')",
+            native="a fused attention kernel (cuDNN's, FlashAttention)",
         )
     },
     simulation="`no softmax`, without the math backend.",
@@ -348,6 +353,7 @@ def unfused_attention(figures: Figures) -> Found | None:
         "a loop over the batch",
         tensorflow="tf.matmul on a stack of operands (BatchMatMul), tf.vectorized_map",
         jax="jax.vmap over the loop, or lax.dot_general with batch dimensions",
+        native="the batched GEMM of cuBLAS (strided, or by arrays of pointers)",
     ),
 )
 def batchable_gemms(figures: Figures) -> Found | None:

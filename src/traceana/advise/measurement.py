@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         "shapes fixed: cudnn.benchmark searches again for each new shape",
         tensorflow="leave the first steps out, and keep shapes fixed (drop_remainder=True)",
         jax="compile ahead (jit(...).lower().compile()) and profile after; keep shapes fixed",
+        native="search once before the loop, and keep the algorithms; keep shapes fixed",
     ),
 )
 def algorithm_search(figures: Figures) -> Found | None:
@@ -71,6 +72,7 @@ def algorithm_search(figures: Figures) -> Found | None:
         pytorch="fewer activities and no with_stack; larger buffers; a schedule of few steps",
         tensorflow="fewer steps and a lower host_tracer_level",
         jax="fewer steps, host_tracer_level=1 in ProfileOptions",
+        native="trace fewer APIs (nsys profile --trace); a shorter capture",
     ),
 )
 def profiler_overhead(figures: Figures) -> Found | None:
@@ -95,6 +97,7 @@ def profiler_overhead(figures: Figures) -> Found | None:
         "from manual timings",
         tensorflow="start tf.profiler after the first steps (profile_batch=(10, 20))",
         jax="run one step and block_until_ready before jax.profiler.start_trace",
+        native="begin the capture after the first iterations (cudaProfilerStart)",
     ),
 )
 def first_step_counted(figures: Figures) -> Found | None:

@@ -31,13 +31,13 @@ class Change(msgspec.Struct, frozen=True):
     """The change for each framework.
 
     ``native`` is that of a program without a framework, ``inference`` that of PyTorch where there
-    is no backward pass, if another; both may be empty.
+    is no backward pass, empty where it is the same.
     """
 
     pytorch: str
     tensorflow: str
     jax: str
-    native: str = ""
+    native: str
     inference: str = ""
 
 

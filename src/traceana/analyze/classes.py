@@ -176,15 +176,15 @@ class Line(msgspec.Struct, frozen=True):
     folded: int = 0
 
 
-def condensed(breakdown: pl.DataFrame) -> list[Line]:
+def condensed(breakdown: pl.DataFrame, least: float = LEAST_ROW_SHARE) -> list[Line]:
     """Return the lines of ``breakdown``.
 
     Lines of depth 0 add up to all work, lines of depth 1 to the line of depth 0 before them. A
-    category with one part is one line. Parts and categories with less than 1 % of all work are
-    folded if there are several.
+    category with one part is one line. Parts and categories with less than the share ``least`` of
+    all work are folded if there are several.
     """
     groups = breakdown.partition_by("category", maintain_order=True)
-    shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_ROW_SHARE]
+    shown = [group for group in groups if (group["share"].sum() or 0) >= least]
     small = groups[len(shown) :]
     if len(small) == 1:
         shown, small = groups, []
@@ -195,8 +195,8 @@ def condensed(breakdown: pl.DataFrame) -> list[Line]:
             lines.append(_line(0, category, group["part"][0], group))
             continue
         lines.append(_line(0, category, None, group))
-        large = pl.col("share") >= LEAST_ROW_SHARE
-        small_parts = group.filter(pl.col("share") < LEAST_ROW_SHARE)
+        large = pl.col("share") >= least
+        small_parts = group.filter(pl.col("share") < least)
         parts = group if small_parts.height < 2 else group.filter(large)
         lines += [_line(1, category, row["part"][0], row) for row in parts.iter_slices(1)]
         if 0 < parts.height < group.height:

@@ -197,12 +197,17 @@ def _one_call(longest_ns: float, median_ns: float, kind: str = "kernel") -> str:
     )
 
 
-def far_calls_of_layers(trace: Trace) -> tuple[str, ...]:
+def far_calls_of_layers(trace: Trace, layers: pl.Series | None = None) -> tuple[str, ...]:
     """Return a note on each layer in which one call takes many times the median of its kernel in
-    that layer, and at least 1 % of the time of all work."""
+    that layer, and at least 1 % of the time of all work.
+
+    ``layers`` are paths of layers, by default all.
+    """
     ran = work(trace, "layer", "name_id", "duration").drop_nulls("layer")
     least_ns = max(LEAST_ROW_SHARE * work_ns(trace), 1)
     long = ran.filter(pl.col("duration") >= least_ns)
+    if long.is_empty():
+        return ()
     keys = ["layer", "name_id"]
     duration = pl.col("duration")
     far = (
@@ -221,15 +226,15 @@ def far_calls_of_layers(trace: Trace) -> tuple[str, ...]:
         )
         .sort("max_ns", "layer", descending=[True, False])
         .unique("layer", keep="first", maintain_order=True)
-        .head(_MOST_FAR)
     )
-    kind = "operator" if trace.on_cpu else "kernel"
     path = layer_labels(trace.tables)["layer_path"].cast(pl.String)
+    far = far.select(path.gather(far["layer"]).alias("layer"), "max_ns", "median_ns")
+    if layers is not None:
+        far = far.filter(pl.col("layer").is_in(layers.to_list()))
+    kind = "operator" if trace.on_cpu else "kernel"
     return tuple(
         f"{_one_call(longest, median, kind)}: {layer}"
-        for layer, longest, median in far.select(
-            path.gather(far["layer"]).alias("layer"), "max_ns", "median_ns"
-        ).rows()
+        for layer, longest, median in far.head(_MOST_FAR).rows()
     )
 
 

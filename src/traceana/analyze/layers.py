@@ -127,7 +127,7 @@ COLUMNS: Final = laid_out(
     hidden="role position over_peak bytes of_attainable input_shape output_shape bias_ns "
     "activation_ns measured measured_flops_per_s",
     dropped="dram_bytes measured_flops layout_ns arithmetic_intensity executed_flops calls bar "
-    "type bound flops of_peak flops_per_s algorithm other_ns optimizer_ns",
+    "type optimizer_ns other_ns flops flops_per_s algorithm bound of_peak",
     bars="share",
 )
 
@@ -323,9 +323,9 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     backward = work.filter(pl.col("pass").is_in(_BACKWARD))
     if lost := int(backward.filter(role="unattributed")["time_ns"].sum()):
         share = 100 * lost / int(backward["time_ns"].sum())
-        advice = _LINKING.get(trace.meta.framework or "", _SEQUENCE_NUMBERS)
         note = f"backward kernels not linked to layers: {share:.1f} % of their time"
-        notes = (f"{note} ({advice})", *notes)
+        advice = _linking(trace)
+        notes = (f"{note} ({advice})" if advice else note, *notes)
     if not (frame["role"] == "layer").any():
         return (_why_no_layers(trace), *notes)
     whole = max(int(frame["time_ns"].sum()), 1)
@@ -347,14 +347,21 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     return notes
 
 
-_SEQUENCE_NUMBERS: Final = (
-    "record sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
-)
-_LINKING: Final = {
-    "JAX": "name the layers: jax.named_scope, or Flax Linen",
-    "TensorFlow": "name the layers: tf.name_scope inside a tf.function",
-}
-"""How the backward kernels of a framework are linked to layers; else by sequence numbers."""
+def _linking(trace: Trace) -> str:
+    """Return what links the backward kernels of ``trace`` to layers; empty where nothing does."""
+    if trace.meta.framework == "JAX":
+        return "name the layers: jax.named_scope, or Flax Linen"
+    if trace.meta.framework == "TensorFlow":
+        return "name the layers: tf.name_scope inside a tf.function"
+    nodes = trace.tables.activities["graph_node"]
+    if nodes.count() > nodes.null_count():
+        return "replays of CUDA graphs: --capture FILE, a recording of the capture"
+    if trace.meta.format == "kineto":
+        # torch.profiler records sequence numbers wherever PyTorch has them.
+        return ""
+    return "record sequence numbers: torch.profiler, or torch.autograd.profiler.emit_nvtx"
+
+
 _NAMING: Final = (
     "inside jax.jit, jax.named_scope and Flax Linen add name scopes, NNX does not; XLA drops some "
     "of them"

@@ -170,6 +170,11 @@ def mean(value: float) -> str:
     return f"{value:,.{_tenths(value)}f}".removesuffix(".0")
 
 
+def whole(value: float) -> str:
+    """Return a mean of counts as a whole number, as in a sentence: ``12``, ``<1``."""
+    return "<1" if 0 < value <= 0.5 else f"{round(value):,}"
+
+
 def power_of_two(value: int) -> str:
     """Return a power of two of bytes with a binary unit: ``4 KiB``."""
     power = max(value.bit_length() - 1, 0) // 10

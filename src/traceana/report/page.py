@@ -107,7 +107,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Numbered findings; ``brief`` ones have at most two lines each, and one for each part."""
+    """Numbered findings; ``brief`` ones have no details, and the clauses of their sentences and
+    parts that fit few lines."""
 
     items: tuple[Finding, ...]
     brief: bool = False

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
@@ -51,7 +51,7 @@ NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
 """Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
-_CLASSES: Final = (Kind.CATEGORY, Kind.PART, Kind.PARTS, Kind.FLAG)
+_KEPT: Final = (Kind.CATEGORY, Kind.PART, Kind.PARTS, Kind.FLAG, Kind.RATIO)
 """Kinds of columns that are not dropped for the sake of longer names."""
 WIDE_KERNEL: Final = 40
 """Names of kernels need up to this width to show how they differ."""
@@ -183,44 +183,68 @@ def _findings(block: Findings, width: int) -> list[Any]:
 
 
 def _brief(block: Findings, width: int) -> list[Text]:
-    """Return two lines per finding: title and effect, and the clauses of its sentence that fit.
+    """Return the lines of each finding: title and effect, its sentence, and its parts.
 
-    A first clause that is longer than a line is wrapped.
+    Sentences have the clauses that fit one line; a first clause that is longer is wrapped.
     """
-    widest = max((cell_len(plain(finding.title)) for finding in block.items), default=0)
-    lines = []
-    for number, item in enumerate(block.items, start=block.first):
-        title = plain(item.title)
-        head = Text(f"{number}. {title}", style="bold", no_wrap=True)
-        head.append(" " * (widest - cell_len(title) + GAP))
-        lines.append(head.append(plain(item.effect), style="not bold cyan"))
-        first, *others = brief_line(item.summary).split("; ")
-        for clause in others:
-            if cell_len(longer := f"{first}; {clause}") > width - _INDENT:
-                break
-            first = longer
+    titles = [plain(finding.title) for finding in block.items]
+    # Below a title that takes more than half of the line, the effect has lines of its own.
+    widest = max((cell_len(title) for title in titles if 2 * cell_len(title) <= width), default=0)
+    lines: list[Text] = []
+    for number, (title, item) in enumerate(zip(titles, block.items, strict=True), block.first):
+        head = f"{number}. {title}"
+        column = cell_len(f"{number}. ") + widest + GAP
+        effects = _between_facts(plain(item.effect), width - column).split("\n")
+        beside = cell_len(head) + GAP <= column
+        if beside and all(cell_len(effect) <= width - column for effect in effects):
+            line = Text(head, style="bold", no_wrap=True)
+            line.append(" " * (column - cell_len(head)))
+            lines.append(line.append(effects[0], style="not bold cyan"))
+            below = [" " * column + effect for effect in effects[1:]]
+        else:
+            lines += [Text(line, style="bold", no_wrap=True) for line in _wrapped(head, width)]
+            room = width - _INDENT
+            facts = _between_facts(plain(item.effect), room).split("\n")
+            below = [" " * _INDENT + line for fact in facts for line in _wrapped(fact, room)]
+        lines += [Text(line, style="cyan", no_wrap=True) for line in below]
         lines += [
-            Text(" " * _INDENT + line, no_wrap=True) for line in _wrapped(first, width - _INDENT)
+            Text(" " * _INDENT + line, no_wrap=True)
+            for line in _clauses(brief_line(item.summary), width - _INDENT)
         ]
-        effects = max((cell_len(plain(part.effect)) for part in item.parts), default=0)
+        widest_effect = max((cell_len(plain(part.effect)) for part in item.parts), default=0)
         for part in item.parts:
-            effect = f"{plain(part.effect):<{effects + GAP}}" if part.effect else ""
-            line = Text(" " * (_INDENT * part.depth) + effect, style="cyan", no_wrap=True)
-            text = Text(brief_line(part.summary), style="not cyan")
-            text.truncate(max(width - cell_len(line.plain), 1), overflow="ellipsis")
-            lines.append(line.append(text))
+            effect = f"{plain(part.effect):<{widest_effect + GAP}}" if part.effect else ""
+            start = " " * (_INDENT * part.depth) + effect
+            first, *others = _clauses(brief_line(part.summary), width - cell_len(start))
+            lines.append(Text(start, style="cyan", no_wrap=True).append(first, style="not cyan"))
+            lines += [Text(" " * cell_len(start) + line, no_wrap=True) for line in others]
     return lines
 
 
+def _clauses(text: str, width: int) -> list[str]:
+    """Return the clauses of ``text`` that fit a line of ``width``, the first whole in any case."""
+    first, *others = text.split("; ")
+    for clause in others:
+        if cell_len(longer := f"{first}; {clause}") > width:
+            break
+        first = longer
+    return _wrapped(first, width)
+
+
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return ``text`` in lines of ``width``; no line ends between a number and its unit."""
+    """Return ``text`` in lines of ``width``; no line ends between a number and its unit.
+
+    A word that is longer than a line is broken.
+    """
+    width = max(width, 1)
     lines = [""]
     for word in _OF_UNIT.sub(_NO_BREAK, text).split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if cell_len(longer) <= width or not lines[-1]:
+        if cell_len(longer) <= width:
             lines[-1] = longer
-        else:
-            lines.append(word)
+            continue
+        pieces = chop_cells(word, width) or [""]
+        lines = [*lines, *pieces] if lines[-1] else [*lines[:-1], *pieces]
     return lines
 
 
@@ -302,7 +326,7 @@ def _roomier(columns: list[Cells], width: int, dropped: Sequence[str]) -> list[C
     for name in ("", *dropped):
         gone = [column for column in kept if _dropped_as(column) == name]
         if any(
-            column.kind in _CLASSES and column.cells.count(column.cells[0]) < len(column.cells)
+            column.kind in _KEPT and column.cells.count(column.cells[0]) < len(column.cells)
             for column in gone
         ):
             break

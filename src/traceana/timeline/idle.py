@@ -37,6 +37,7 @@ from traceana.table import (
 from traceana.timeline.idle_causes import CauseFinder, cpu_time
 from traceana.timeline.idle_gaps import (
     CAUSES,
+    MEANINGS,
     Cause,
     DeviceWork,
     analyzed_windows,
@@ -416,6 +417,15 @@ def gaps_of(
     )
 
 
+_NAMED: Final = (
+    ("not_recorded", "launched before capture"),
+    ("queued", "queued"),
+    ("same_launch", "same launch"),
+    ("event", "event"),
+)
+"""Causes with a name that needs an explanation: the cause and its name on screens."""
+
+
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return the notes on ``frame``, the result."""
     if not any_work(trace):
@@ -433,9 +443,8 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     elif trace.tables.calls.is_empty():
         notes.append("no runtime calls recorded: causes of idle time unknown")
     else:
-        lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
-        if lost:
-            notes.append("launched before capture: launch of the next work not in the trace")
+        causes = frame.filter(pl.col("time_ns") > 0)["cause"].unique().cast(pl.String).to_list()
+        notes += [f"{name}: {MEANINGS[cause]}" for cause, name in _NAMED if cause in causes]
     if not selects_steps(trace):
         notes.append(
             "capture: first to last activity on any device"

@@ -51,6 +51,14 @@ def kernels_of(trace: Trace, *columns: str) -> pl.DataFrame:
     return rows.filter(trace.tables.activities["kind"].is_in(["kernel", "op"]))
 
 
+def has_kernels(trace: Trace) -> bool:
+    """Return whether ``trace`` has kernels, CUDA graphs recorded whole, or operators of the CPU.
+
+    Copies and memsets alone keep no multiprocessor busy: without kernels a GPU has no utilization.
+    """
+    return bool(trace.tables.activities["kind"].is_in(["kernel", "graph", "op"]).any())
+
+
 def has_frames(trace: Trace) -> bool:
     """Return whether ``trace`` has frames of the program's Python."""
     return trace.tables.frames.height > 0

@@ -911,6 +911,7 @@ def _time_removed(model: Model, outcome: _Outcome) -> int:
 
 def _notes(model: Model, scenarios: Sequence[BoundScenario]) -> tuple[str, ...]:
     notes = list(dict.fromkeys(note for bound in scenarios for note in bound.scenario.assumes))
+    notes.append("work removed: durations summed as if nothing overlapped")
     notes += measured_steps(model.trace).notes or ("no steps: whole capture",)
     notes += [model.part.note] if model.part.note else []
     unmoved = sum(

@@ -177,15 +177,29 @@ def test_the_steps_of_ranks_are_bars_side_by_side() -> None:
     assert named((3, 4))[0] == "rank 0, step 3"
 
 
-def test_the_headline_has_three_figures_and_the_bottleneck() -> None:
+def test_the_headline_has_two_figures_and_the_bottleneck() -> None:
     text = page(advised())
     large = re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", text)
     plain_ = [re.sub("<.*?>", "", label) for label, _ in large]
-    assert plain_ == ["step time", "GPU utilization", "exposed copies, share of the capture"]
+    assert plain_ == ["step time", "GPU utilization"]
     lead = re.search(r'<p class="lead">(.*?)</p>', text)
     assert lead is not None
-    assert large[-1][1] in lead[1]
+    assert lead[1].endswith("kernels 11.5 %")
     assert '<th scope="row">Bottleneck</th>' not in text
+
+
+def test_each_fact_of_the_first_screen_stands_once() -> None:
+    b = TraceBuilder(framework="PyTorch")
+    b.name("k", category="elementwise")
+    for number, wall in enumerate((9_000_000, 9_912_300, 9_990_000, 9_950_000)):
+        row = b.step(number, number * 20_000_000, wall)
+        b.kernel("k", number * 20_000_000, wall * 9 // 10, step=row)
+    shown = report(b.build()).illustrated()
+    facts = [block for block in shown.blocks if isinstance(block, Facts)]
+    rows = [row for block in facts for row in block.rows]
+    assert dict(facts[0].large) == {"step time": "9.931 ms", "GPU utilization": "90.0 %"}
+    assert not any("9.931" in value or "90.0 %" in value for _, value in rows)
+    assert ("Bottleneck", "GPU-bound: kernels take most of the step") in rows
 
 
 def test_terms_of_the_field_have_a_tooltip_and_text_of_a_trace_stays_text() -> None:

@@ -175,18 +175,18 @@ def plan_rows(advice: Advice) -> Rows:
     return Rows(frame, columns=PLAN)
 
 
-def stages_of(advice: Advice) -> tuple[Finding, ...]:
-    """Return the plan as blocks: the step before and after each change, and what to change."""
-    by_rule = {finding.rule.id: finding for finding in advice.findings}
-    blocks = findings_of([by_rule[stage.rule] for stage in advice.plan], advice.plan)
-    remedies = (
-        next((change for change in _changes(by_rule[stage.rule].rule) if change), "")
-        for stage in advice.plan
-    )
-    return tuple(
-        replace(block, parts=(Part(1, "", f"change: {remedy}"),))
-        for block, remedy in zip(blocks, remedies, strict=True)
-    )
+def with_changes(findings: Sequence[Found], plan: Sequence[Stage] = ()) -> tuple[Finding, ...]:
+    """Return ``findings`` as blocks, each with what to change below its sentence.
+
+    Without a known framework it is the change in the first one, which is named.
+    """
+    blocks = []
+    for finding, block in zip(findings, findings_of(findings, plan), strict=True):
+        changes = dict(_how_to(finding.rule))
+        framework, change = next(iter(changes.items()))
+        label = f"change ({framework})" if len(changes) > 1 else "change"
+        blocks.append(replace(block, parts=(Part(1, "", f"{label}: {change}"),)))
+    return tuple(blocks)
 
 
 def _reached(stage: Stage) -> str:
@@ -378,7 +378,8 @@ def _figure(name: str, figures: Mapping[str, Any]) -> str:
     if value is None:
         return "unknown"
     kind = BY_NAME[name].kind
-    if kind is Kind.COUNT and isinstance(value, float):
-        return value_text(Kind.MEAN, value)
+    if kind in (Kind.COUNT, Kind.MEAN):
+        # A mean per step: half a gap is none.
+        return numbers.whole(value)
     text = value_text(kind, value)
     return cut_end(text, _LONGEST) if kind in (Kind.TEXT, Kind.KERNEL) else text

@@ -38,7 +38,7 @@ from traceana.result import Arranged, Result, sums
 from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT
 from traceana.table import Kind
 from traceana.timeline.idle_gaps import MEANINGS
-from traceana.timeline.work import processor, work
+from traceana.timeline.work import has_kernels, processor, work
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
@@ -275,6 +275,8 @@ def _limits(run_diff: Diff) -> Iterator[tuple[str, str]]:
     """Yield utilization and bottleneck of both runs, in the compared steps or the captures."""
     runs = run_diff.baseline, run_diff.candidate
     if any(run.run.trace.on_cpu or not run.steps.timed for run in runs):
+        return
+    if not all(has_kernels(run.run.trace) for run in runs):
         return
     idle = run_diff.by("class").filter(pl.col("category") == IDLE)
     available = [mean_available(run.steps) for run in runs]
@@ -516,7 +518,7 @@ def _class(row: Row) -> str:
 
 def _compiled(row: Row, per: str) -> tuple[str, str]:
     now = bool(row["count_b"])
-    kernels = numbers.mean(row["count_b"] if now else row["count_a"])
+    kernels = numbers.whole(row["count_b"] if now else row["count_a"])
     return (
         "torch.compile",
         f"{'compiled now' if now else 'no longer compiled'}: {kernels} kernels{per}",

@@ -268,8 +268,8 @@ def _launches(row: Row) -> str:
         delays = (row[f"launch_delay_{name}_ns"] for name in ("median", "p95"))
         median, most = map(numbers.duration, delays)
         line += (
-            f" · launch delay {median} median, {most} p95 · launch-bound kernels "
-            f"{numbers.share(row['launch_bound_share'])}"
+            f" · launch delay {median} median, {most} p95 · kernels shorter than their "
+            f"launch call {numbers.share(row['launch_bound_share'])}"
         )
     return line
 

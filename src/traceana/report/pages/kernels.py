@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 
 _OF_LAUNCHES: Final = (
     *("configurations", "registers", "shared_memory", "theoretical_occupancy", "block", "grid"),
-    *("waves", "tail_share", "estimated_occupancy"),
+    *("mean_ns", "min_ns", "max_ns", "std_ns", "median_ns"),
 )
+_OF_OCCUPANCY: Final = ("waves", "tail_share", "estimated_occupancy")
+"""How the grid fills the device: a terminal of 120 columns has room for these."""
 DROPPED: Final = (
     *_OF_LAUNCHES,
-    *("mean_ns", "min_ns", "max_ns", "direction", "std_ns", "median_ns", "algorithm", "share"),
-    *("category", "batched"),
+    *("direction", "batched", *_OF_OCCUPANCY, "algorithm", "share", "category"),
 )
 DROPPED_MEASURED: Final = (
     *_OF_LAUNCHES,
-    *("mean_ns", "min_ns", "max_ns", "std_ns", "median_ns", "ncu_ns", "measured_flops"),
+    *_OF_OCCUPANCY,
+    *("ncu_ns", "measured_flops"),
     *("algorithm", "direction"),
     *("share", "batched"),
 )
@@ -110,8 +112,8 @@ def _by_name(trace: Trace, result: Result, basis: Basis | None) -> CommandResult
 def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
     """Return ``dropped`` in an order for the rows of ``frame``.
 
-    Columns of classes with one value are dropped first, columns that tell rows of one name apart
-    last.
+    Columns of classes with one value are dropped first, columns that distinguish rows of one name
+    last. Beside those and the algorithms 120 columns have no room for the share.
     """
     alike = {
         "category": frame["category"].is_in(["other"]).all(),
@@ -123,6 +125,9 @@ def _dropped(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
             telling.append(name)
     first = [name for name, same in alike.items() if same and name not in telling]
     between = [name for name in dropped if name not in (*first, *telling)]
+    if telling and frame["algorithm"].count():
+        between.remove("share")
+        between.insert(between.index(_OF_OCCUPANCY[0]), "share")
     return (*first, *between, *reversed(telling))
 
 

@@ -23,7 +23,7 @@ from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
 from traceana.result import Result
 from traceana.timeline.steps import StepTime, is_server, step_time, steps
-from traceana.timeline.work import processor, work
+from traceana.timeline.work import has_kernels, processor, work
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class Overview(msgspec.Struct, frozen=True):
     @property
     def utilization(self) -> float | None:
         """The busy share of the measured steps' time on the devices that they used, else of the
-        capture; null without either."""
+        capture; null without either, and without kernels."""
+        if not has_kernels(self.trace):
+            return None
         measured = self.steps.frame.filter(pl.col("measured") & (pl.col("devices") > 0))
         if measured.height:
             available = int((measured["wall_ns"] * measured["devices"]).sum())
@@ -128,9 +130,9 @@ class Summary(msgspec.Struct, frozen=True):
     (the ends of the interval of its median) and ``recorded_ns`` (the median step as recorded, with
     the profiler), null where the step time is as recorded; ``timed_ns`` (the step that the recorded
     run timed without the profiler, null where it did not); ``utilization`` (a fraction of the
-    measured steps' time, else of the capture); ``mfu`` (model FLOP utilization, null without steps,
-    a known peak or FLOP counts); ``bottleneck`` (null without device work), ``recommendations`` and
-    their ``plan``."""
+    measured steps' time, else of the capture; null without kernels); ``mfu`` (model FLOP
+    utilization, null without steps, a known peak or FLOP counts); ``bottleneck`` (null without
+    device work), ``recommendations`` and their ``plan``."""
 
     step_time: StepTime | None
     step_interval_ns: tuple[int, int] | None

@@ -25,18 +25,20 @@ from traceana.advise.bottleneck import (
 from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.classes import Line, condensed
 from traceana.analyze.kernels import COLUMNS as BY_KERNEL
-from traceana.analyze.kernels import kernels
+from traceana.analyze.kernels import far_calls_of_layers, kernels
 from traceana.analyze.layers import COLUMNS as BY_LAYER
 from traceana.analyze.layers import DIRECTIONS
+from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.transfers import COLUMNS as BY_DIRECTION
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.page import Finding as Listed
-from traceana.report.pages.advise import finding_rows, findings_of, plan_rows, stages_of
+from traceana.report.pages.advise import finding_rows, plan_rows, with_changes
 from traceana.report.pages.overview import Overview, ReportBasis, by_phase, overview
 from traceana.report.pages.single_table import (
     data_of,
     hidden_of,
+    notes_of,
     outside_text,
     ranked,
     source_of,
@@ -51,6 +53,7 @@ from traceana.settings import (
     BOTTLENECK_SHARE,
     FEWEST_STEPS,
     LEAST_PART,
+    LEAST_ROW_SHARE,
     MUCH_UNCLASSIFIED,
     PREDICTION_LEVEL,
 )
@@ -64,7 +67,7 @@ from traceana.timeline.steps import (
     span_of,
     step_processes,
 )
-from traceana.timeline.work import kernels_of, work
+from traceana.timeline.work import has_kernels, kernels_of, work
 from traceana.trace import Trace
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
@@ -74,6 +77,8 @@ if TYPE_CHECKING:
 
     from traceana.runs import BatchSeries
 
+MOST_CLASSES: Final = 14
+"""Lines of the time by class: with more, smaller classes and parts are folded."""
 MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
@@ -171,7 +176,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield "Not recorded", whole.unrecorded
     elif whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
-        if whole.busy.frame.height > 1:
+        if whole.busy.frame.height > 1 and has_kernels(whole.trace):
             yield "", "of capture " * whole.basis.stepped + _by_device(whole.busy.frame)
         apart = whole.busy.frame.unique("rank", maintain_order=True)
         if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
@@ -198,16 +203,13 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _large(whole: Overview) -> Iterator[tuple[str, str]]:
-    """Yield the figures of the headline: step time, utilization, and what limits the run."""
+    """Yield the figures of the headline, step time and utilization, as the facts have them."""
     if (step_time := whole.step_time) is not None:
         time = step_time.mean_ns if only_sums(whole.trace) else step_time.median_ns
-        yield "step time", numbers.duration(time)
+        unit = numbers.scale(step_time.each_ns, numbers.TIME)
+        yield "step time", f"{unit.write(time)} {unit.unit}"
     if whole.unrecorded is None and whole.utilization is not None:
         yield f"{whole.processor} utilization", numbers.share(whole.utilization)
-    limit = whole.advice.bottleneck
-    if limit is not None and limit.by != NOT_RECORDED:
-        of = "step" if whole.basis.stepped else window_text(whole.trace)
-        yield f"{limit.by}, share of the {of}", numbers.share(limit.share)
 
 
 def _rank(facts: Mapping[str, Any]) -> str:
@@ -288,7 +290,9 @@ def _step_time(whole: Overview) -> str:
 
 
 def _utilization(whole: Overview) -> str:
-    """Return the busy share of the step time, else of the capture."""
+    """Return the busy share of the step time, else of the capture, or why there is none."""
+    if not has_kernels(whole.trace):
+        return "not determined: no kernels, only copies and memsets"
     if whole.step_time is not None and whole.utilization is not None:
         return f"{numbers.share(whole.utilization)} of step time"
     totals = whole.busy.totals
@@ -369,7 +373,7 @@ def _bottleneck(whole: Overview) -> str:
         why = ", which overlap cannot shorten" if kernels > limit.share else ""
         text += f" · kernels {numbers.share(kernels)}{why}"
     elif limit.by == HOST and limit.share < BOTTLENECK_SHARE:
-        text += f" · kernels {numbers.share(kernels)}, launched late"
+        text += f" · kernels {numbers.share(kernels)}, launched after the GPU went idle"
     return text
 
 
@@ -464,6 +468,9 @@ def _classes(whole: Overview) -> Table:
     """Return the time by category with bars, and the parts of a category below it."""
     basis = whole.basis
     lines = condensed(basis.breakdown.frame)
+    least = 2 * LEAST_ROW_SHARE
+    while len(lines) > MOST_CLASSES:
+        lines, least = condensed(basis.breakdown.frame, least), 2 * least
     passes = _passes(basis.trace)
     frame = pl.DataFrame(
         [(_class_name(line, passes), line.calls, line.time_ns, line.share) for line in lines],
@@ -527,7 +534,9 @@ def _layers(whole: Overview) -> list[Block]:
         return [*_kernels(basis), Notes(tuple(("", note) for note in basis.layers.notes))]
     top = arrange(basis.means(basis.layers), sort="time_ns", limit=MOST_LAYERS)
     titles = {"layer": basis.title("Slowest layers")}
-    return [_compact(top, _LAYERS, titles, "layers")]
+    named = with_names_of(basis.trace, whole.trace.manifest)
+    far = far_calls_of_layers(named, top.frame["layer"])
+    return [_compact(top, _LAYERS, titles, "layers"), *notes_of(far)]
 
 
 def _compact(top: Arranged, columns: Columns, titles: Mapping[str, str], command: str) -> Table:
@@ -576,12 +585,16 @@ def _findings(whole: Overview) -> list[Block]:
     remark = f"(traceana advise: evidence{f', {more} more' if more else ''})"
     # What would save more than the plan's first change comes before it.
     ranks = {finding.rule.id: at for at, finding in enumerate(advice.findings)}
+    by_rule = {finding.rule.id: finding for finding in advice.findings}
     first = ranks[advice.plan[0].rule] if advice.plan else 0
     ahead = [finding for finding in others if ranks[finding.rule.id] < first]
     behind = [finding for finding in others if ranks[finding.rule.id] >= first]
     parts = (
         (_title(whole, ahead), _listed(ahead)),
-        ("Plan: each change on top of those before, by simulation", stages_of(advice)),
+        (
+            "Plan: each change on top of those before, by simulation",
+            with_changes([by_rule[stage.rule] for stage in advice.plan], advice.plan),
+        ),
         (
             "Not in the plan: ≈ estimated, ≤ at most" if advice.plan else _title(whole, others),
             _listed(behind),
@@ -602,7 +615,7 @@ def _listed(findings: Sequence[Finding]) -> tuple[Listed, ...]:
     """Return findings outside the plan as blocks; a simulated saving is of the change alone."""
     return tuple(
         replace(item, effect=f"{item.effect} alone") if finding.simulation else item
-        for finding, item in zip(findings, findings_of(findings), strict=True)
+        for finding, item in zip(findings, with_changes(findings), strict=True)
     )
 
 

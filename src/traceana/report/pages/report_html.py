@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from traceana.analyze.classes import COLUMNS as BY_CLASS
 from traceana.analyze.devices import step_parts
 from traceana.analyze.timeline import Window, timeline
+from traceana.report import numbers
 from traceana.report.page import (
     Bars,
     Block,
@@ -103,7 +104,7 @@ def with_sections(
             section("trace", "Trace and integrity", info(trace), command="info"),
         )
         title, head, *rest = page.blocks
-        blocks = _ordered(title, head, rest, (), classes)
+        blocks = _ordered(title, head, rest, (), classes, whole.utilization)
         return replace(page, blocks=blocks, sections=of_summary)
     ranks = trace.tables.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
@@ -127,7 +128,7 @@ def with_sections(
     pictures = [*plan_bars(whole.advice), *step_strip(drawn.result())]
     return replace(
         page,
-        blocks=_ordered(title, head, rest, pictures, classes),
+        blocks=_ordered(title, head, rest, pictures, classes, whole.utilization),
         sections=tuple(part for part in sections if part.blocks),
         summary="Step time",
     )
@@ -191,32 +192,48 @@ _IN_LARGE: Final = ("GPU utilization", "CPU utilization")
 """Facts that stand in large letters above the others."""
 
 
+def _without_large(head: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the facts of ``head`` without the figures in large letters, and without the lead."""
+    figures = dict(head.large)
+    for label, value in head.rows:
+        if label == head.lead or (label in _IN_LARGE and label in figures):
+            continue
+        figure = figures.get(label.lower(), "")
+        rest = value.removeprefix(figure)
+        if figure and rest != value:
+            rest = rest.removeprefix(" median").removeprefix(" mean").lstrip(" ·")
+        if rest:
+            yield label, rest
+
+
+def _without_share(lead: str, utilization: float | None) -> str:
+    """Return ``lead`` without the share that is the utilization, which stands above it."""
+    if utilization is None or utilization <= 0.5:
+        return lead
+    return lead.replace(f" {numbers.share(utilization)} of the ", " most of the ")
+
+
 def _ordered(
     title: Block,
     head: Block,
     rest: Sequence[Block],
     pictures: Sequence[Single],
     classes: Sequence[Block],
+    utilization: float | None,
 ) -> tuple[Block, ...]:
     """Return the blocks of the summary in the order of a page.
 
     The figures and the bottleneck come first, then the recommendations with ``pictures`` beside
     them, the other facts, and the time by class beside the other tables. ``classes`` are its bars,
-    for files of pictures.
+    for files of pictures. A figure in large letters stands nowhere else.
     """
     facts: tuple[Block, ...] = ()
     if isinstance(head, Facts):
         leading = tuple(row for row in head.rows if row[0] == head.lead)
-        large = [f"{value} median" for _, value in head.large]
-        others = (
-            [
-                (label, min((value.removeprefix(text).strip() for text in large), key=len))
-                for label, value in head.rows
-                if label not in (head.lead, *_IN_LARGE)
-            ]
-            if large
-            else [row for row in head.rows if row not in leading]
-        )
+        others = [row for row in head.rows if row not in leading]
+        if head.large:
+            others = list(_without_large(head))
+            leading = tuple((label, _without_share(value, utilization)) for label, value in leading)
         head, facts = replace(head, rows=leading), (Facts(tuple(others)),)
     is_table = [isinstance(block, Table) for block in rest]
     tables = len(rest) - is_table[::-1].index(True) if True in is_table else 0

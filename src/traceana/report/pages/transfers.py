@@ -270,7 +270,7 @@ def _traits(row: Row) -> list[str]:
 
 
 def _note(row: Row, traits: list[str], each: str) -> tuple[str, str]:
-    copies = f"{numbers.mean(row['count'])} {'copy' if row['count'] == 1 else 'copies'}{each}"
+    copies = f"{numbers.whole(row['count'])} {'copy' if row['count'] == 1 else 'copies'}{each}"
     if row["mean_bytes"] is not None:
         copies += f" of {numbers.size(row['mean_bytes'])}{' on average' * (row['count'] != 1)}"
     if row["bytes_per_s"] is not None:
