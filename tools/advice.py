@@ -27,7 +27,8 @@ to three, each replayed with those before. `24.86 → 17.07 ms` is the median st
 and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host
-keeps up. What cannot be replayed comes before the plan where its estimate or upper bound is larger
+keeps up. Where two changes save alike, each inside the interval of the other, the one that shortens
+the bottleneck is first. What cannot be replayed comes before the plan where its estimate or upper bound is larger
 than the plan's first change, else after it, upper bounds last.
 
 ## Savings

@@ -143,3 +143,36 @@ def test_a_recording_of_one_memset_has_no_plan() -> None:
     build.row("activities", kind="memset", name_id=0, device=0, stream=7, process=1, call=call,
               start=1_000, duration=2_000)  # fmt: skip
     assert advise(build.build()).findings == ()
+
+
+def input_bound(folder: Path) -> Trace:
+    """Return steps of 60 µs of loading on the host's thread, then ten operators of 7 µs.
+
+    The operators launch six kernels shorter than their launch and four longer ones.
+    """
+    run, step, microsecond = Scenario(), 130_000, 1_000
+    for number in range(5):
+        at = number * step
+        run.step(number, at, at + step)
+        run.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                  at, at + 60 * microsecond)  # fmt: skip
+        for operator in range(10):
+            begin = at + (60 + 7 * operator) * microsecond
+            run.operator("aten::mm", begin, begin + 7 * microsecond)
+            run.launch(
+                at=begin + 2 * microsecond, begins=begin + 6 * microsecond, call=3 * microsecond,
+                duration=(2 if operator < 6 else 7) * microsecond,
+            )  # fmt: skip
+    return traceana.open(write_kineto(run, folder / "run.json"))
+
+
+def test_an_input_bound_run_is_told_of_data_loading_first(tmp_path: Path) -> None:
+    """A CUDA graph would save as much: the host would load the batch while the GPU computes."""
+    trace = without_profiler(input_bound(tmp_path))
+    advice = advise(trace)
+    assert advice.bottleneck is not None
+    assert advice.bottleneck.bound == "input-bound"
+    saved = {finding.rule.id: finding.saving_ns for finding in advice.findings}
+    assert saved["launch_bound"] > saved["data_loading"] > 40_000
+    assert advice.plan[0].rule == advice.findings[0].rule.id == "data_loading"
+    assert advice.plan[0].saving_ns == saved["data_loading"]

@@ -416,3 +416,33 @@ def test_named_scenarios_only_shorten(name: str) -> None:
     (row,) = trace.whatif(name).frame.to_dicts()
     assert row["low_ns"] < row["predicted_ns"] < row["step_ns"]
     assert row["high_ns"] <= 1.25 * row["step_ns"]
+
+
+@pytest.mark.parametrize("name", ["cuda-graphs", "compile", "amp"])
+def test_data_loading_stays_as_it_is(name: str) -> None:
+    """Its operators, its launches and its kernels, unlike those of the model."""
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", **V100)
+    b.name("add", category="elementwise")
+    b.name("relu", category="activation")
+    b.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
+    here = {"process": 1, "thread": 1}
+    b.row("ranges", text="step#1", kind="step", start=0, duration=20_000, **here)
+    s = b.step(1, 0, 20_000, process=1, source="step")
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    b.row("ops", name=loading, start=0, duration=10_000, depth=0, **here)
+    shapes = {"input_shapes": "[[512, 512], [512, 512]]", "input_types": '["float", "float"]'}
+    for at, kernel in enumerate(("add", "relu", "sgemm") * 2):
+        start, parent = 1_000 + 2_500 * at + 2_000 * (at > 2), 0 if at < 3 else None
+        called, more = ("aten::mm", shapes) if kernel == "sgemm" else (f"aten::{kernel}", {})
+        op = b.row("ops", name=called, start=start, duration=1_000, parent=parent,
+                   depth=int(parent is not None), **here, **more)  # fmt: skip
+        call = b.row("calls", name="cudaLaunchKernel", start=start + 500, duration=100, **here)
+        b.kernel(kernel, start + 700, 50, call=call, op=op, step=s, process=1)
+    trace = b.build()
+    model = Model.of(trace)
+    (graph,), (selections,) = model.processes, BoundScenario.of(model, name).selections
+    for selection in selections:
+        assert not (selection.host & (graph.host.end <= 10_000)).any()
+        assert not (selection.work & (graph.at < 10_000)).any()
+    assert any((one.host & (graph.host.begin >= 10_000)).any() for one in selections)

@@ -90,12 +90,13 @@ def advised(figures: Figures) -> Advice:
             finding = _simulated(finding, str(one.scenario), simulator)
             enough = finding.simulation is None or finding.saving_share >= LEAST_SAVING
         (found if enough else small).append(finding)
+    limit = bottleneck(figures)
     stages: tuple[Stage, ...] = ()
     simulated = [finding for finding in (*found, *small) if finding.simulation is not None]
     if simulated and figures.simulator is not None:
         from traceana.advise.plan import plan
 
-        stages = plan(figures.simulator, simulated, later)
+        stages = plan(figures.simulator, simulated, later, limit)
     place = {stage.rule: at for at, stage in enumerate(stages)}
     for finding in small:
         if finding.rule.id in place:
@@ -117,7 +118,7 @@ def advised(figures: Figures) -> Advice:
         return at, not finding.saving_ns, kind, -finding.saving_ns, finding.rule.id
 
     found.sort(key=order)
-    return Advice(tuple(found), _notes(figures, found), bottleneck(figures), tuple(small), stages)
+    return Advice(tuple(found), _notes(figures, found), limit, tuple(small), stages)
 
 
 def _simulated(finding: Finding, scenario: str, simulator: Simulator) -> Finding:

@@ -272,6 +272,9 @@ def selected_work(trace: Trace, change: Change) -> Flags:
     if change.operator is not None:
         named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
         selected &= _or_inside(trace.tables.ops, named)[from_rows(activities["op"])]
+    if change.outside_loading:
+        ops, ranges = _loading(trace)
+        selected &= ~(ops[from_rows(activities["op"])] | ranges[from_rows(activities["range"])])
     if change.input_gradient:
         # Data gradients of the networks' inputs, which nothing uses.
         unused = each_convolution(trace).filter("unused")["episode"]
@@ -382,7 +385,10 @@ def _host_pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     host = graph.host
     if change.what == "launch":
         launches, _ = _launching_calls(trace)
-        return np.asarray(launches[host.call])
+        launching = launches[host.call]
+        if change.outside_loading:
+            launching = launching & ~_loading_pieces(trace, graph)
+        return np.asarray(launching)
     if change.what == "data":
         return _loading_pieces(trace, graph)
     if change.direction is not None:
@@ -413,13 +419,16 @@ def _launching_calls(trace: Trace) -> tuple[Flags, Flags]:
 
 def _loading_pieces(trace: Trace, graph: Graph) -> Flags:
     """Return the pieces in which a thread waits for the next batch, or makes it itself."""
-    host = graph.host
-    ops, ranges = (
-        Texts.of(column) for column in (trace.tables.ops["name"], trace.tables.ranges["text"])
-    )
+    ops, ranges = _loading(trace)
+    return np.asarray(ops[graph.host.op] | ranges[graph.host.range])
+
+
+def _loading(trace: Trace) -> tuple[Flags, Flags]:
+    """Return which operators and which ranges load the next batch; false for row -1."""
+    ops, ranges = trace.tables.ops, trace.tables.ranges
     return (
-        _or_inside(trace.tables.ops, ops.matching(LOADING))[host.op]
-        | _or_inside(trace.tables.ranges, ranges.matching(LOADING))[host.range]
+        _or_inside(ops, Texts.of(ops["name"]).matching(LOADING)),
+        _or_inside(ranges, Texts.of(ranges["text"]).matching(LOADING)),
     )
 
 
