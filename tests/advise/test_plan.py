@@ -87,6 +87,10 @@ def test_channels_last_is_not_promised_a_gain() -> None:
     stages = {stage.rule: stage for stage in advice.plan}
     assert stages["pageable_copies"].certain
     assert not stages["layout_changes"].certain
+    (finding,) = (one for one in advice.findings if one.rule.id == "layout_changes")
+    assert finding.simulation is not None
+    # The recorded change lost 0.40 ms.
+    assert finding.simulation.low_ns < -400_000 < finding.simulation.high_ns
     lines = repr(opened(FOLDER / "alexnet_b128_tf32.json.gz").report()).splitlines()
     (line,) = (line for line in lines if line.startswith("3. layout changes "))
     assert line.endswith("· gain uncertain")

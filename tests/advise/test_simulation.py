@@ -207,7 +207,8 @@ def test_kernels_that_the_host_launches_late_save_nothing_by_being_faster(tmp_pa
         run.step(number, begin, at)
     trace = kineto(run, tmp_path)
     row = trace.whatif("kernel:. x 0.5").frame.row(0, named=True)
-    assert (row["saving_ns"], row["saving_low_ns"], row["saving_share"]) == (0, 0, 0)
+    assert (row["saving_ns"], row["saving_share"]) == (0, 0)
+    assert row["saving_low_ns"] < 0 < row["saving_high_ns"]
     assert row["at_most_ns"] == 20 * 100
 
 
@@ -269,7 +270,7 @@ def test_a_saving_is_part_of_the_step(
     for finding in advise(trace).findings:
         if finding.simulation is not None:
             step = finding.simulation
-            assert 0 <= step.low_ns <= finding.saving_ns <= step.high_ns
+            assert step.low_ns <= finding.saving_ns <= step.high_ns
             assert 0 <= finding.saving_share <= 1
 
 

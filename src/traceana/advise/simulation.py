@@ -40,7 +40,9 @@ class Simulator:
         from traceana.whatif.whatif import saving
 
         replays = self._replayed(scenario)
-        return None if replays is None else saving(self.model, replays, self.base)
+        if replays is None:
+            return None
+        return saving(self.model, replays, self.base, self._run_error_ns)
 
     def mean_step_ns(self, scenario: str) -> float | None:
         """Return the mean step after ``scenario``; None where it changes nothing in the trace."""
@@ -57,6 +59,13 @@ class Simulator:
         if replays is None:
             return None
         return predicted_step(self.model, replays, self.base, self._highest_ns)
+
+    @cached_property
+    def _run_error_ns(self) -> float:
+        """By what the steps of two runs of the program differ."""
+        from traceana.whatif.whatif import run_error_ns
+
+        return run_error_ns(self.model, self.base)
 
     @cached_property
     def _highest_ns(self) -> float:
