@@ -129,6 +129,26 @@ def test_copies_to_the_host_can_be_pinned_and_overlapped(tmp_path: Path) -> None
     change = advice.findings[0].rule.change.pytorch
     assert "pin_memory=True" in change
     assert "DataLoader" not in change
+    (overlap,) = (one.rule.change.pytorch for one in advice.findings
+                  if one.rule.id == "exposed_copies")  # fmt: skip
+    assert "non_blocking=True) into pinned memory, on a stream of its own" in overlap
+    assert "one step later" in overlap
+    assert "next batch" not in overlap
+
+
+def test_small_copies_to_the_host_are_not_told_to_pack_inputs(tmp_path: Path) -> None:
+    run, at = Scenario(), 0
+    for number in range(4):
+        run.step(number, at, at + 1_000_000)
+        run.launch(at=at + 1_000, begins=at + 10_000, duration=500_000)
+        run.operator("aten::mm", at, at + 5_000)
+        for copy in range(40):
+            begin = at + 520_000 + 10_000 * copy
+            run.copy("DtoH", 4, at=begin - 2_000, begins=begin, duration=5_000, memory="pageable")
+        at += 1_000_000
+    advice = advise(traceana.open(write_kineto(run, tmp_path / "run.json")))
+    (finding,) = (one for one in advice.findings if one.rule.id == "small_copies")
+    assert finding.rule.change.pytorch.startswith("keep scalars on the device")
 
 
 def test_a_saving_that_cannot_be_replayed_comes_first_where_it_is_larger() -> None:
