@@ -27,9 +27,10 @@ to three, each replayed with those before. `24.86 → 17.07 ms` is the median st
 and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host
-keeps up. Where two changes save alike, each inside the interval of the other, the one that shortens
-the bottleneck is first. What cannot be replayed comes before the plan where its estimate or upper
-bound is larger than the plan's first change, else after it, upper bounds last.
+keeps up. Where two changes save alike, each inside the interval of the other and the smaller at
+least half of the larger, the one that shortens the bottleneck is first. What cannot be replayed
+comes before the plan where its estimate or upper bound is larger than the plan's first change, else
+after it, upper bounds last.
 
 ## Savings
 

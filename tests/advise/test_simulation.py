@@ -154,10 +154,15 @@ def test_a_saving_above_the_estimate_has_the_reason_that_holds(
         run.sync(at + 450, at + 9_000, "stream", stream=7)
         at += 9_000
         run.step(number, begin, at)
-    finding = of(advise(kineto(run, tmp_path)), "layout_changes")
+    advice = advise(kineto(run, tmp_path))
+    finding = of(advice, "layout_changes")
     assert finding.estimate_ns == 500
     (item,) = findings_of([finding])
     text = dict(item.details)["saving"].lower()
+    (in_plan,) = findings_of([finding], advice.plan)
+    stage_reason = dict(in_plan.details).get("reason", "").lower()
+    assert (reason or "") in stage_reason
+    assert bool(reason) == bool(stage_reason)
     assert "waits" not in text
     if reason is None:
         assert finding.saving_ns <= 500

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
-_MUCH_MORE: Final = 1.5
-"""A simulated saving of so many times the rule's estimate is explained."""
 _LATER: Final = ("upper bound", "time per example")
 """Kinds of savings that come after those of a step."""
 
@@ -126,8 +124,7 @@ def _simulated(finding: Finding, scenario: str, simulator: Simulator) -> Finding
     by = simulator.saving(scenario)
     if by is None:
         return finding
-    more = by.time_ns > _MUCH_MORE * finding.estimate_ns
-    reason = simulator.excess_reason(scenario) if more else None
+    reason = simulator.excess_reason(scenario, by.time_ns, finding.estimate_ns)
     return replace(
         finding,
         saving_ns=by.time_ns,

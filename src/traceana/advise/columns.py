@@ -104,6 +104,11 @@ PLAN: Final = (
     Column("high_ns", TIME, "upper end"),
     Column("saving_ns", TIME, "what the mean step gets shorter by this change"),
     Column("saving_share", SHARE, "of the mean step before the plan"),
+    Column(
+        "excess_reason",
+        LONG,
+        "why that is more than the finding's `estimate_ns`; null where it is not, or unknown",
+    ),
 )
 """One row per change of the plan, in its order."""
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from traceana.advise.simulation import Simulator
 
 _MOST_STAGES: Final = 3
+_ALIKE: Final = 0.5
+"""Least part of the largest saving that a change has which is preferred to the best."""
 
 
 def plan(
@@ -49,17 +51,14 @@ def plan(
             steps = {rule: step_ns if mean is None else mean for rule, mean in after.items()}
         best = min(left, key=lambda rule: (steps[rule], rule))
         if not made and limit is not None:
-            best = min(
-                (
-                    finding.rule.id
-                    for finding in findings
-                    if finding.saving_ns >= LEAST_SAVING * whole
-                    and _alike(finding, of_rule[best])
-                    and limit.shortened_by(finding.rule.id)
-                ),
-                key=lambda rule: (steps[rule], rule),
-                default=best,
-            )
+            alike = [
+                finding.rule.id
+                for finding in findings
+                if finding.saving_ns >= LEAST_SAVING * whole
+                and limit.shortened_by(finding.rule.id)
+                and _alike(finding, of_rule[best])
+            ]
+            best = min(alike, key=lambda rule: (steps[rule], rule), default=best)
         saved = step_ns - steps[best]
         if saved < LEAST_SAVING * whole:
             break
@@ -78,16 +77,20 @@ def plan(
                 reached.high_ns,
                 round(saved),
                 saved / whole,
+                simulator.excess_reason(scenarios[best], saved, of_rule[best].estimate_ns)
+                if best in of_rule
+                else None,
             )
         )
         step_ns, median_ns = steps[best], reached.median_ns
     return tuple(stages)
 
 
-def _alike(one: Finding, other: Finding) -> bool:
-    """Return whether the saving of each is inside the interval of the other."""
-    return all(
+def _alike(one: Finding, best: Finding) -> bool:
+    """Return whether ``one`` saves about as much as the ``best``: the saving of each is inside the
+    interval of the other."""
+    return one.saving_ns >= _ALIKE * best.saving_ns and all(
         first.simulation is not None
         and first.simulation.low_ns <= second.saving_ns <= first.simulation.high_ns
-        for first, second in ((one, other), (other, one))
+        for first, second in ((one, best), (best, one))
     )

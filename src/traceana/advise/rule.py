@@ -112,7 +112,7 @@ class Rule(msgspec.Struct, frozen=True):
 class Simulation(msgspec.Struct, frozen=True):
     """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``).
 
-    ``excess_reason`` is why it is far above the rule's estimate, None where it is not, or where no
+    ``excess_reason`` is why it is above the rule's estimate, None where it is not, or where no
     reason is known.
     """
 
@@ -151,7 +151,8 @@ class Stage(msgspec.Struct, frozen=True):
     ``scenario`` has the changes of all of them, as ``whatif --scenario`` reads it; ``step_ns`` is
     the median step that is reached, from ``low_ns`` to ``high_ns`` (``prediction_level``);
     ``from_ns`` the median step before. ``saving_ns`` is what the mean step gets shorter by this
-    change, ``saving_share`` as a part of the step before the plan.
+    change, ``saving_share`` as a part of the step before the plan. ``excess_reason`` is why that is
+    more than the rule's estimate, as in :class:`Simulation`.
     """
 
     rule: str
@@ -162,6 +163,7 @@ class Stage(msgspec.Struct, frozen=True):
     high_ns: int
     saving_ns: int
     saving_share: float
+    excess_reason: str | None = None
 
     @property
     def certain(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from traceana.errors import NoSuchSelectionError
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from traceana.whatif.changed import Selection
     from traceana.whatif.scenario import Change
     from traceana.whatif.whatif import Base, BoundScenario, Model, PredictedStep, Replays, Saving
+
+
+_MORE: Final = 1.1
+"""A simulated saving of more than so many times the rule's estimate is explained."""
 
 
 class Simulator:
@@ -89,11 +93,13 @@ class Simulator:
             return BoundScenario.of(self.model, scenario, self._selections)
         return None
 
-    def excess_reason(self, scenario: str) -> str | None:
-        """Return why a step saves more than the time of what ``scenario`` selects.
+    def excess_reason(self, scenario: str, saving_ns: float, estimate_ns: int) -> str | None:
+        """Return why ``scenario`` saves more of a step than its rule estimates.
 
-        None where no reason is known.
+        None where it does not, and where no reason is known.
         """
+        if saving_ns <= _MORE * estimate_ns:
+            return None
         replayed = self._bound(scenario)
         assert replayed is not None
         bound = replayed.scenario
