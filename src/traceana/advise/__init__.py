@@ -69,14 +69,16 @@ def advised(figures: Figures) -> Advice:
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
+        adapted = rule.adapted(figures.program, one)
         finding = Finding(
-            rule.adapted(figures.program, one),
+            adapted,
             estimate,
             share,
             whole,
             estimate,
             one.figures,
             per_step(one.evidence, figures),
+            predicted_by=one.predicted_by if adapted.change.pytorch else (),
         )
         enough = True
         # A replay costs time and imports, and is for what can be replayed.

@@ -189,7 +189,7 @@ EVIDENCE: Final = laid_out(
         Column("range", LONG, "innermost range of the host"),
         Column("ranks", COUNT, "ranks of the process group"),
         Column("ratio", RATIO, "a ratio of two times or rates"),
-        Column("reason", LONG, "why the processor is idle"),
+        Column("reason", LONG, "why the processor is idle, or a share above 100 %"),
         Column("saving_ns", TIME, "part of the saving", scale=_SAVING),
         Column("shape", LONG, "input shape"),
         Column("share", SHARE, "part of the time of the device, or of the step"),

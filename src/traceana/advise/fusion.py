@@ -67,6 +67,11 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
         },
         rows.drop("direction"),
         _without(figures, rows),
+        predicted_by=(
+            ("compile", "folded-norm")
+            if figures.program.inference and figures.class_ns("normalization")
+            else ("compile",)
+        ),
     )
 
 
@@ -123,6 +128,7 @@ def slow_bias_activation(figures: Figures) -> Found | None:
         },
         evidence,
         _at_full_bandwidth(figures, rows),
+        predicted_by=("compile",),
     )
 
 
@@ -172,6 +178,7 @@ def unfused_elementwise(figures: Figures) -> Found | None:
             "operator": chains["operator"].item(0),
         },
         chains,
+        predicted_by=("compile",),
     )
 
 

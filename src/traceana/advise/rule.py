@@ -50,7 +50,8 @@ class Found(msgspec.Struct, frozen=True):
     the rows of the analyses' tables that the finding is based on. ``scenario`` is the recommended
     change as ``whatif --scenario`` reads it, None where no scenario stands for it. ``variant`` is
     the one of the rule's that fits the trace, None for the rule's own change; so is ``kind``. A
-    change that is made ``after`` that of another rule is found in the plan alone.
+    change that is made ``after`` that of another rule is found in the plan alone. ``predicted_by``
+    are scenarios of PyTorch's change that do more than the finding is about, as ``compile``.
     """
 
     saving_ns: int
@@ -60,6 +61,7 @@ class Found(msgspec.Struct, frozen=True):
     variant: str | None = None
     kind: Kind | None = None
     after: str | None = None
+    predicted_by: tuple[str, ...] = ()
 
 
 Find: TypeAlias = Callable[[Figures], Found | None]
@@ -127,7 +129,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     That is the ``step``, or the ``capture`` in a trace without steps. With ``simulation`` the
     saving is that of :class:`traceana.whatif.whatif.Saving`, of the ``step``. ``estimate_ns`` is by
-    the rule's own estimate in either case.
+    the rule's own estimate in either case. ``predicted_by`` are the scenarios of :class:`Found`,
+    where PyTorch's change fits the program.
     """
 
     rule: Rule
@@ -138,6 +141,7 @@ class Finding(msgspec.Struct, frozen=True):
     figures: Mapping[str, Value]
     evidence: pl.DataFrame
     simulation: Simulation | None = None
+    predicted_by: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:

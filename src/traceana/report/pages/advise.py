@@ -223,7 +223,7 @@ def findings_of(
                 *_how_to(finding.rule),
                 *_excess_lines(finding, excess.get(finding.rule.id)),
                 *_saving_lines(finding, alone=finding.rule.id in reached, explain=explain),
-                *([("caveat", finding.rule.caveat)] if explain else []),
+                *(_explained(finding) if explain else ()),
                 ("rule", finding.rule.id),
             ),
             _evidence(finding, folded, rows) if evidence else None,
@@ -336,6 +336,14 @@ def _saving_lines(finding: Found, *, alone: bool, explain: bool) -> tuple[tuple[
         return (by_replay,)
     estimated = f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"
     return by_replay, ("estimate", estimated)
+
+
+def _explained(finding: Found) -> Iterator[tuple[str, str]]:
+    """Yield the scenarios that predict the change, and the limits of the finding."""
+    if finding.predicted_by:
+        commands = (f"traceana whatif --scenario {name}" for name in finding.predicted_by)
+        yield "prediction", "; ".join(commands)
+    yield "caveat", finding.rule.caveat
 
 
 def _excess_lines(finding: Found, stage: Stage | None) -> Iterator[tuple[str, str]]:
