@@ -446,3 +446,39 @@ def test_data_loading_stays_as_it_is(name: str) -> None:
         assert not (selection.host & (graph.host.end <= 10_000)).any()
         assert not (selection.work & (graph.at < 10_000)).any()
     assert any((one.host & (graph.host.begin >= 10_000)).any() for one in selections)
+
+
+def test_torch_compile_shortens_python_between_the_layers_alone() -> None:
+    """Not Python before the model and after it, nor a batch that is loaded between layers."""
+    b = TraceBuilder(framework="PyTorch")
+    b.name("relu", category="activation")
+    here = {"process": 1, "thread": 1}
+    layers = [b.layer(f"relu_{number}", "relu") for number in range(3)]
+    b.row("ranges", text="load_data", kind="annotation", start=26_000, duration=2_000, **here)
+    for number, begin in enumerate((0, 50_000)):
+        b.row("ranges", text=f"step#{number}", kind="step", start=begin, duration=50_000, **here)
+        s = b.step(number, begin, 50_000, process=1, source="step")
+        for layer, start in zip(layers, (10_000, 20_000, 30_000), strict=True):
+            op = b.row("ops", name="aten::relu", start=begin + start, duration=5_000, depth=0,
+                       layer=layer, **here)  # fmt: skip
+            call = b.row("calls", name="cudaLaunchKernel", start=begin + start + 1_000,
+                         duration=100, **here)  # fmt: skip
+            b.kernel("relu", begin + start + 2_000, 500, call=call, op=op, layer=layer, step=s,
+                     process=1)  # fmt: skip
+    model = Model.of(b.build())
+    (graph,) = model.processes
+    bound = BoundScenario.of(model, "compile")
+    (selection,) = (
+        selection
+        for change, selection in zip(bound.scenario.changes, bound.selections[0], strict=True)
+        if change.between_layers
+    )
+    host, rows = graph.host, selection.host
+    spans = sorted(zip(host.begin[rows].tolist(), host.end[rows].tolist(), strict=True))
+    assert sum(end - begin for begin, end in spans) == 2 * 10_000 - 2_000
+    assert all(begin % 50_000 >= 15_000 and end % 50_000 <= 30_000 for begin, end in spans)
+
+
+def test_time_between_layers_is_of_the_host() -> None:
+    with pytest.raises(UsageError, match="between_layers"):
+        Change(between_layers=True)
