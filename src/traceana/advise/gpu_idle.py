@@ -165,11 +165,10 @@ def launch_bound(figures: Figures) -> Found | None:
         native="cudaStreamSynchronize and cudaDeviceSynchronize only where the host needs a "
         "result; asynchronous copies, and events between streams",
     ),
-    simulation="`no sync`.",
 )
 def host_synchronization(figures: Figures) -> Found | None:
     """GPU idle time behind synchronizing calls."""
-    return None if figures.on_cpu else idle_for(figures, "synchronization", scenario="no sync")
+    return None if figures.on_cpu else idle_for(figures, "synchronization")
 
 
 @rule(
