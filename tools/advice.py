@@ -27,8 +27,10 @@ to three, each replayed with those before. `24.86 → 17.07 ms` is the median st
 and after a change, with the interval that `traceana whatif --scenario 'A + B'` prints. The gain is
 *uncertain* where the interval reaches the step before. A change that is found on top of others
 alone is in the plan only: copies overlap once they are pinned, tensor cores help once the host
-keeps up. What cannot be replayed comes before the plan where its estimate or upper bound is larger
-than the plan's first change, else after it, upper bounds last.
+keeps up. Where two changes save alike, each inside the interval of the other and the smaller at
+least half of the larger, the one that shortens the bottleneck is first. What cannot be replayed
+comes before the plan where its estimate or upper bound is larger than the plan's first change, else
+after it, upper bounds last.
 
 ## Savings
 
@@ -41,8 +43,8 @@ than the plan's first change, else after it, upper bounds last.
   devices. An estimate is a mean over the devices. Both are of the mean step, not of the median; a
   note has the mean of the steps that were replayed, where it differs by 1 % or more.
 - A simulated saving has a {PREDICTION_LEVEL:.0%} interval: the difference between two recordings,
-  before and after the change. The saving can exceed the estimate of the rule: a faster host
-  shortens waits of other causes too.
+  before and after the change, so its lower end can be below 0. The saving can exceed the estimate
+  of the rule: a faster host shortens waits of other causes too.
 - Of a trace with more than {REPLAYED_ACTIVITIES:,} activities a part of the steps is replayed,
   which a note names.
 - All other savings are estimates, **per measured step and device**: the time of all devices,

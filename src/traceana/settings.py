@@ -419,7 +419,11 @@ HOST_OF_COMPILED: Final = (
         0.2,
         "Part of the host's time in operators that code of torch.compile takes, at least.",
     ),
-    _setting("most_host_of_compiled", 0.6, "The same, at most."),
+    _setting(
+        "most_host_of_compiled",
+        0.6,
+        "The same, at most; also of the host's time between operators of layers.",
+    ),
 )
 LEFT_BY_GRAPHS: Final = _setting(
     "left_by_graphs",

@@ -87,6 +87,10 @@ def test_channels_last_is_not_promised_a_gain() -> None:
     stages = {stage.rule: stage for stage in advice.plan}
     assert stages["pageable_copies"].certain
     assert not stages["layout_changes"].certain
+    (finding,) = (one for one in advice.findings if one.rule.id == "layout_changes")
+    assert finding.simulation is not None
+    # The recorded change lost 0.40 ms.
+    assert finding.simulation.low_ns < -400_000 < finding.simulation.high_ns
     lines = repr(opened(FOLDER / "alexnet_b128_tf32.json.gz").report()).splitlines()
     (line,) = (line for line in lines if line.startswith("3. layout changes "))
     assert line.endswith("· gain uncertain")
@@ -125,6 +129,26 @@ def test_copies_to_the_host_can_be_pinned_and_overlapped(tmp_path: Path) -> None
     change = advice.findings[0].rule.change.pytorch
     assert "pin_memory=True" in change
     assert "DataLoader" not in change
+    (overlap,) = (one.rule.change.pytorch for one in advice.findings
+                  if one.rule.id == "exposed_copies")  # fmt: skip
+    assert "non_blocking=True) into pinned memory, on a stream of its own" in overlap
+    assert "one step later" in overlap
+    assert "next batch" not in overlap
+
+
+def test_small_copies_to_the_host_are_not_told_to_pack_inputs(tmp_path: Path) -> None:
+    run, at = Scenario(), 0
+    for number in range(4):
+        run.step(number, at, at + 1_000_000)
+        run.launch(at=at + 1_000, begins=at + 10_000, duration=500_000)
+        run.operator("aten::mm", at, at + 5_000)
+        for copy in range(40):
+            begin = at + 520_000 + 10_000 * copy
+            run.copy("DtoH", 4, at=begin - 2_000, begins=begin, duration=5_000, memory="pageable")
+        at += 1_000_000
+    advice = advise(traceana.open(write_kineto(run, tmp_path / "run.json")))
+    (finding,) = (one for one in advice.findings if one.rule.id == "small_copies")
+    assert finding.rule.change.pytorch.startswith("keep scalars on the device")
 
 
 def test_a_saving_that_cannot_be_replayed_comes_first_where_it_is_larger() -> None:
@@ -143,3 +167,36 @@ def test_a_recording_of_one_memset_has_no_plan() -> None:
     build.row("activities", kind="memset", name_id=0, device=0, stream=7, process=1, call=call,
               start=1_000, duration=2_000)  # fmt: skip
     assert advise(build.build()).findings == ()
+
+
+def input_bound(folder: Path) -> Trace:
+    """Return steps of 60 µs of loading on the host's thread, then ten operators of 7 µs.
+
+    The operators launch six kernels shorter than their launch and four longer ones.
+    """
+    run, step, microsecond = Scenario(), 130_000, 1_000
+    for number in range(5):
+        at = number * step
+        run.step(number, at, at + step)
+        run.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                  at, at + 60 * microsecond)  # fmt: skip
+        for operator in range(10):
+            begin = at + (60 + 7 * operator) * microsecond
+            run.operator("aten::mm", begin, begin + 7 * microsecond)
+            run.launch(
+                at=begin + 2 * microsecond, begins=begin + 6 * microsecond, call=3 * microsecond,
+                duration=(2 if operator < 6 else 7) * microsecond,
+            )  # fmt: skip
+    return traceana.open(write_kineto(run, folder / "run.json"))
+
+
+def test_an_input_bound_run_is_told_of_data_loading_first(tmp_path: Path) -> None:
+    """A CUDA graph would save as much: the host would load the batch while the GPU computes."""
+    trace = without_profiler(input_bound(tmp_path))
+    advice = advise(trace)
+    assert advice.bottleneck is not None
+    assert advice.bottleneck.bound == "input-bound"
+    saved = {finding.rule.id: finding.saving_ns for finding in advice.findings}
+    assert saved["launch_bound"] > saved["data_loading"] > 40_000
+    assert advice.plan[0].rule == advice.findings[0].rule.id == "data_loading"
+    assert advice.plan[0].saving_ns == saved["data_loading"]

@@ -10,6 +10,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import shapes
 from traceana.analyze.gemms import gemms
+from traceana.analyze.layers import layers
 from traceana.enrich.attribution import attribute
 from traceana.trace import Trace
 
@@ -78,3 +79,28 @@ def test_without_shapes_there_are_no_rows() -> None:
     result = gemms(b.build())
     assert result.frame.is_empty()
     assert result.notes == ("no matrix products with recorded shapes",)
+
+
+def test_layers_name_the_bytes_by_which_their_bound_differs_from_their_products() -> None:
+    """A product at 21 FLOP per byte is compute-bound on a V100; with its bias gradient, memory."""
+    b = TraceBuilder()
+    b.row("devices", device=0, name="Tesla V100-SXM2-16GB", vendor="NVIDIA",
+          compute_capability="7.0")  # fmt: skip
+    b.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
+    b.name("reduce", category="bias")
+    layer = b.layer("linear_0", "linear")
+    for at, (kernel, operator, extents, types) in enumerate((
+        ("sgemm", "aten::mm", "[[128, 128], [128, 128]]", FLOAT),
+        ("reduce", "aten::sum", "[[1024, 1024]]", '["float"]'),
+    )):  # fmt: skip
+        op = b.row("ops", name=operator, process=9, thread=1, start=1_000 * at, duration=500,
+                   depth=0, layer=layer, input_shapes=extents, input_types=types)  # fmt: skip
+        b.kernel(kernel, 1_000 * at, 600, op=op, layer=layer, process=9, stream=7)
+    trace = b.build()
+    assert gemms(trace).frame["bound"].to_list() == ["compute"]
+    result = layers(trace)
+    assert result.frame["bound"].to_list() == ["memory"]
+    assert any(
+        note.startswith("1 memory-bound layer has compute-bound products (flops --by gemm)")
+        for note in result.notes
+    )

@@ -416,3 +416,69 @@ def test_named_scenarios_only_shorten(name: str) -> None:
     (row,) = trace.whatif(name).frame.to_dicts()
     assert row["low_ns"] < row["predicted_ns"] < row["step_ns"]
     assert row["high_ns"] <= 1.25 * row["step_ns"]
+
+
+@pytest.mark.parametrize("name", ["cuda-graphs", "compile", "amp"])
+def test_data_loading_stays_as_it_is(name: str) -> None:
+    """Its operators, its launches and its kernels, unlike those of the model."""
+    b = TraceBuilder(framework="PyTorch")
+    b.row("devices", **V100)
+    b.name("add", category="elementwise")
+    b.name("relu", category="activation")
+    b.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
+    here = {"process": 1, "thread": 1}
+    b.row("ranges", text="step#1", kind="step", start=0, duration=20_000, **here)
+    s = b.step(1, 0, 20_000, process=1, source="step")
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    b.row("ops", name=loading, start=0, duration=10_000, depth=0, **here)
+    shapes = {"input_shapes": "[[512, 512], [512, 512]]", "input_types": '["float", "float"]'}
+    for at, kernel in enumerate(("add", "relu", "sgemm") * 2):
+        start, parent = 1_000 + 2_500 * at + 2_000 * (at > 2), 0 if at < 3 else None
+        called, more = ("aten::mm", shapes) if kernel == "sgemm" else (f"aten::{kernel}", {})
+        op = b.row("ops", name=called, start=start, duration=1_000, parent=parent,
+                   depth=int(parent is not None), **here, **more)  # fmt: skip
+        call = b.row("calls", name="cudaLaunchKernel", start=start + 500, duration=100, **here)
+        b.kernel(kernel, start + 700, 50, call=call, op=op, step=s, process=1)
+    trace = b.build()
+    model = Model.of(trace)
+    (graph,), (selections,) = model.processes, BoundScenario.of(model, name).selections
+    for selection in selections:
+        assert not (selection.host & (graph.host.end <= 10_000)).any()
+        assert not (selection.work & (graph.at < 10_000)).any()
+    assert any((one.host & (graph.host.begin >= 10_000)).any() for one in selections)
+
+
+def test_torch_compile_shortens_python_between_the_layers_alone() -> None:
+    """Not Python before the model and after it, nor a batch that is loaded between layers."""
+    b = TraceBuilder(framework="PyTorch")
+    b.name("relu", category="activation")
+    here = {"process": 1, "thread": 1}
+    layers = [b.layer(f"relu_{number}", "relu") for number in range(3)]
+    b.row("ranges", text="load_data", kind="annotation", start=26_000, duration=2_000, **here)
+    for number, begin in enumerate((0, 50_000)):
+        b.row("ranges", text=f"step#{number}", kind="step", start=begin, duration=50_000, **here)
+        s = b.step(number, begin, 50_000, process=1, source="step")
+        for layer, start in zip(layers, (10_000, 20_000, 30_000), strict=True):
+            op = b.row("ops", name="aten::relu", start=begin + start, duration=5_000, depth=0,
+                       layer=layer, **here)  # fmt: skip
+            call = b.row("calls", name="cudaLaunchKernel", start=begin + start + 1_000,
+                         duration=100, **here)  # fmt: skip
+            b.kernel("relu", begin + start + 2_000, 500, call=call, op=op, layer=layer, step=s,
+                     process=1)  # fmt: skip
+    model = Model.of(b.build())
+    (graph,) = model.processes
+    bound = BoundScenario.of(model, "compile")
+    (selection,) = (
+        selection
+        for change, selection in zip(bound.scenario.changes, bound.selections[0], strict=True)
+        if change.between_layers
+    )
+    host, rows = graph.host, selection.host
+    spans = sorted(zip(host.begin[rows].tolist(), host.end[rows].tolist(), strict=True))
+    assert sum(end - begin for begin, end in spans) == 2 * 10_000 - 2_000
+    assert all(begin % 50_000 >= 15_000 and end % 50_000 <= 30_000 for begin, end in spans)
+
+
+def test_time_between_layers_is_of_the_host() -> None:
+    with pytest.raises(UsageError, match="between_layers"):
+        Change(between_layers=True)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
-_MUCH_MORE: Final = 1.5
-"""A simulated saving of so many times the rule's estimate is explained."""
 _LATER: Final = ("upper bound", "time per example")
 """Kinds of savings that come after those of a step."""
 
@@ -71,14 +69,16 @@ def advised(figures: Figures) -> Advice:
     for rule, one in holding:
         estimate = figures.each(one.saving_ns)
         share = one.saving_ns / figures.window_ns if figures.window_ns else 0.0
+        adapted = rule.adapted(figures.program, one)
         finding = Finding(
-            rule.adapted(figures.program, one),
+            adapted,
             estimate,
             share,
             whole,
             estimate,
             one.figures,
             per_step(one.evidence, figures),
+            predicted_by=one.predicted_by if adapted.change.pytorch else (),
         )
         enough = True
         # A replay costs time and imports, and is for what can be replayed.
@@ -90,12 +90,13 @@ def advised(figures: Figures) -> Advice:
             finding = _simulated(finding, str(one.scenario), simulator)
             enough = finding.simulation is None or finding.saving_share >= LEAST_SAVING
         (found if enough else small).append(finding)
+    limit = bottleneck(figures)
     stages: tuple[Stage, ...] = ()
     simulated = [finding for finding in (*found, *small) if finding.simulation is not None]
     if simulated and figures.simulator is not None:
         from traceana.advise.plan import plan
 
-        stages = plan(figures.simulator, simulated, later)
+        stages = plan(figures.simulator, simulated, later, limit)
     place = {stage.rule: at for at, stage in enumerate(stages)}
     for finding in small:
         if finding.rule.id in place:
@@ -117,7 +118,7 @@ def advised(figures: Figures) -> Advice:
         return at, not finding.saving_ns, kind, -finding.saving_ns, finding.rule.id
 
     found.sort(key=order)
-    return Advice(tuple(found), _notes(figures, found), bottleneck(figures), tuple(small), stages)
+    return Advice(tuple(found), _notes(figures, found), limit, tuple(small), stages)
 
 
 def _simulated(finding: Finding, scenario: str, simulator: Simulator) -> Finding:
@@ -125,8 +126,7 @@ def _simulated(finding: Finding, scenario: str, simulator: Simulator) -> Finding
     by = simulator.saving(scenario)
     if by is None:
         return finding
-    more = by.time_ns > _MUCH_MORE * finding.estimate_ns
-    reason = simulator.excess_reason(scenario) if more else None
+    reason = simulator.excess_reason(scenario, by.time_ns, finding.estimate_ns)
     return replace(
         finding,
         saving_ns=by.time_ns,

@@ -104,6 +104,11 @@ PLAN: Final = (
     Column("high_ns", TIME, "upper end"),
     Column("saving_ns", TIME, "what the mean step gets shorter by this change"),
     Column("saving_share", SHARE, "of the mean step before the plan"),
+    Column(
+        "excess_reason",
+        LONG,
+        "why that is more than the finding's `estimate_ns`; null where it is not, or unknown",
+    ),
 )
 """One row per change of the plan, in its order."""
 
@@ -184,7 +189,7 @@ EVIDENCE: Final = laid_out(
         Column("range", LONG, "innermost range of the host"),
         Column("ranks", COUNT, "ranks of the process group"),
         Column("ratio", RATIO, "a ratio of two times or rates"),
-        Column("reason", LONG, "why the processor is idle"),
+        Column("reason", LONG, "why the processor is idle, or a share above 100 %"),
         Column("saving_ns", TIME, "part of the saving", scale=_SAVING),
         Column("shape", LONG, "input shape"),
         Column("share", SHARE, "part of the time of the device, or of the step"),

@@ -109,6 +109,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
         evidence,
         "tensor-cores",
         None if precision == "tf32" else _WITHOUT_TF32,
+        predicted_by=() if precision == "tf32" else ("amp",),
     )
 
 
@@ -226,11 +227,14 @@ def _without_rows_of_gemms(figures: Figures) -> pl.DataFrame:
     ).with_columns((pl.col(of) - pl.col(row).fill_null(0)).clip(0) for of, row in left.items())
 
 
+_FROM_CACHE: Final = "above 100 %: operands can stay in the L2 cache"
+
+
 @rule(
     title="memory-bound kernels at peak",
     kind="no saving",
     sentence="{time_ns} ({share} of GPU time, mostly {category}) is memory-bound at "
-    "{of_attainable} of the memory bandwidth",
+    "{of_attainable} of the memory bandwidth[ ({reason})]",
     estimate="no saving: compulsory bytes / time are within 30 % of the memory bandwidth.",
     caveat="Only fewer bytes help: fusion, a smaller data type, or recomputing less.",
     change=Change(
@@ -260,6 +264,7 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
             "share": time / figures.work_ns,
             "of_attainable": reached,
             "category": first["category"],
+            "reason": _FROM_CACHE if reached > 1 else None,
         },
         rows.select(
             *(
@@ -272,6 +277,7 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
                 "of_attainable",
             )
         ),
+        predicted_by=("compile", *(() if figures.fp32_products.is_empty() else ("amp",))),
     )
 
 

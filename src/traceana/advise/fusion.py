@@ -68,6 +68,11 @@ def unfused_bias_activation(figures: Figures) -> Found | None:
         },
         rows.drop("direction"),
         _without(figures, rows),
+        predicted_by=(
+            ("compile", "folded-norm")
+            if figures.program.inference and figures.class_ns("normalization")
+            else ("compile",)
+        ),
     )
 
 
@@ -125,6 +130,7 @@ def slow_bias_activation(figures: Figures) -> Found | None:
         },
         evidence,
         _at_full_bandwidth(figures, rows),
+        predicted_by=("compile",),
     )
 
 
@@ -174,6 +180,7 @@ def unfused_elementwise(figures: Figures) -> Found | None:
             "operator": chains["operator"].item(0),
         },
         chains,
+        predicted_by=("compile",),
     )
 
 

@@ -43,6 +43,15 @@ _DOWNLOADS: Final = "copies to the host"
         jax="device_put one pytree of stacked arrays; no float(loss) in every step",
         native="pack small arrays into one buffer and copy it once; keep scalars on the device",
     ),
+    variants={
+        _DOWNLOADS: Change(
+            pytorch="keep scalars on the device (no .item(), .cpu() or print of losses every "
+            "step); stack results and copy them once",
+            tensorflow="fetch metrics every N steps",
+            jax="no float(loss) in every step; copy_to_host_async() of one stacked array",
+            native="keep scalars on the device; pack results into one buffer and copy it once",
+        )
+    },
 )
 def small_copies(figures: Figures) -> Found | None:
     """Many small copies over the host link."""
@@ -53,7 +62,7 @@ def small_copies(figures: Figures) -> Found | None:
         pl.coalesce("large_bytes_per_s", "peak_bytes_per_s").alias("large_bytes_per_s")
     )
     reached = (pl.col("bytes_per_s") / pl.col("large_bytes_per_s")).clip(0, 1).fill_null(0)
-    return _copied(
+    found = _copied(
         figures,
         _with_saving(rows, reached),
         ("mean_bytes", "direction", "bytes_per_s", "large_bytes_per_s"),
@@ -61,6 +70,7 @@ def small_copies(figures: Figures) -> Found | None:
         saving="saving_ns",
         mean_bytes=int(rows["bytes"].sum()) // int(rows["count"].sum()),
     )
+    return None if found is None else _with_change_of(rows, found)
 
 
 @rule(
@@ -99,8 +109,7 @@ def pageable_copies(figures: Figures) -> Found | None:
     )
     if found is None:
         return None
-    if (found.evidence["direction"] == "DtoH").all():
-        found = replace(found, variant=_DOWNLOADS)
+    found = _with_change_of(found.evidence, found)
     if _host_copies(figures, pageable & ~_NOT_SMALL).height:
         # The scenario is about all copies of pageable memory, the finding about large ones.
         return found
@@ -121,6 +130,16 @@ def pageable_copies(figures: Figures) -> Found | None:
         jax="jax.device_put before the step; copy_to_host_async() for results",
         native="cudaMemcpyAsync from and to pinned memory on a separate stream",
     ),
+    variants={
+        _DOWNLOADS: Change(
+            pytorch="copy results with copy_(result, non_blocking=True) into pinned memory on a "
+            "separate stream, and read them an iteration later; no .item() or .cpu() in the step",
+            tensorflow="fetch results every N steps",
+            jax="copy_to_host_async() for results, read a step later",
+            native="cudaMemcpyAsync into pinned memory on a separate stream, and read the result "
+            "an iteration later",
+        )
+    },
 )
 def synchronous_copies(figures: Figures) -> Found | None:
     """Copies by blocking calls, and the GPU idle time around them."""
@@ -137,15 +156,15 @@ def synchronous_copies(figures: Figures) -> Found | None:
         exposed_ns=figures.each(exposed) if exposed else None,
         copies_count=figures.mean(int(rows["synchronous"].sum())) or None,
     )
-    if found is None or rows.is_empty():
-        return found
-    return replace(
-        found,
-        evidence=rows.select(
-            *("call", "direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns"),
-            *("exposed_ns", "bytes_per_s", "synchronous"),
-        ),
+    if found is None:
+        return None
+    if rows.is_empty():
+        return _with_change_of(_host_copies(figures, pl.lit(value=True)), found)
+    evidence = rows.select(
+        *("call", "direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns"),
+        *("exposed_ns", "bytes_per_s", "synchronous"),
     )
+    return _with_change_of(rows, replace(found, evidence=evidence))
 
 
 @rule(
@@ -195,6 +214,18 @@ def slow_copies(figures: Figures) -> Found | None:
         native="keep arrays on the device between iterations; copy on a separate stream "
         "during compute",
     ),
+    variants={
+        _DOWNLOADS: Change(
+            pytorch="copy_(result, non_blocking=True) into pinned memory, on a stream of its own "
+            "(torch.cuda.Stream); read the result one step later, after an event",
+            tensorflow="fetch results every N steps; keep variables on the device, not under "
+            "tf.device('CPU')",
+            jax="copy_to_host_async() for results, read a step later; keep parameters on the "
+            "device between steps",
+            native="cudaMemcpyAsync into pinned memory on a stream of its own; read the result "
+            "one iteration later, after an event",
+        )
+    },
     simulation="`overlapped-copies`, where the directions of these copies have no others; after "
     "`pinned` also of copies from pageable memory.",
 )
@@ -219,12 +250,19 @@ def exposed_copies(figures: Figures) -> Found | None:
     )
     if found is None:
         return None
+    found = _with_change_of(rows, found)
     directions = rows["direction"].unique()
     every = _host_copies(figures, pl.col("direction").is_in(directions.implode()))
     # The scenario is about all copies of a direction, and not about migrations of unified memory.
     if every.height > rows.height or directions.str.starts_with("unified").any():
         return None if after else found
     return replace(found, scenario="overlapped-copies", after=after)
+
+
+def _with_change_of(rows: pl.DataFrame, found: Found) -> Found:
+    """Return ``found`` with the change for copies to the host, where all of ``rows`` are."""
+    to_host = rows.height and (rows["direction"] == "DtoH").all()
+    return replace(found, variant=_DOWNLOADS) if to_host else found
 
 
 def _host_copies(figures: Figures, chosen: pl.Expr, by: Key = "kind") -> pl.DataFrame:

@@ -9,20 +9,27 @@ from traceana.advise.rule import Finding, Stage
 from traceana.settings import LEAST_SAVING
 
 if TYPE_CHECKING:
+    from traceana.advise.bottleneck import Bottleneck
     from traceana.advise.rule import Found
     from traceana.advise.simulation import Simulator
 
 _MOST_STAGES: Final = 3
+_ALIKE: Final = 0.5
+"""Least part of the largest saving that a change has which is preferred to the best."""
 
 
 def plan(
-    simulator: Simulator, findings: Sequence[Finding], later: Mapping[str, Found]
+    simulator: Simulator,
+    findings: Sequence[Finding],
+    later: Mapping[str, Found],
+    limit: Bottleneck | None,
 ) -> tuple[Stage, ...]:
     """Return the plan of the simulated ``findings``.
 
     Each stage is the change that saves most on top of those before; a change that saves less than
-    ``least_saving`` of the step there is in no stage. The rules ``later`` are for after the change
-    of another one.
+    ``least_saving`` of the step there is in no stage. Of changes whose savings cannot be told
+    apart, the first stage is one that shortens the ``limit`` of the run. The rules ``later`` are
+    for after the change of another one.
     """
     scale = simulator.model.scale
     whole = simulator.base.mean_ns * scale
@@ -31,6 +38,7 @@ def plan(
         for finding in findings
         if finding.simulation is not None
     }
+    of_rule = {finding.rule.id: finding for finding in findings}
     left = [*scenarios]
     scenarios |= {rule: str(one.scenario) for rule, one in later.items()}
     # The first stage is known from the savings of the single changes.
@@ -42,6 +50,15 @@ def plan(
             after = {rule: simulator.mean_step_ns(f"{made} + {scenarios[rule]}") for rule in left}
             steps = {rule: step_ns if mean is None else mean for rule, mean in after.items()}
         best = min(left, key=lambda rule: (steps[rule], rule))
+        if not made and limit is not None:
+            alike = [
+                finding.rule.id
+                for finding in findings
+                if finding.saving_ns >= LEAST_SAVING * whole
+                and limit.shortened_by(finding.rule.id)
+                and _alike(finding, of_rule[best])
+            ]
+            best = min(alike, key=lambda rule: (steps[rule], rule), default=best)
         saved = step_ns - steps[best]
         if saved < LEAST_SAVING * whole:
             break
@@ -60,7 +77,20 @@ def plan(
                 reached.high_ns,
                 round(saved),
                 saved / whole,
+                simulator.excess_reason(scenarios[best], saved, of_rule[best].estimate_ns)
+                if best in of_rule
+                else None,
             )
         )
         step_ns, median_ns = steps[best], reached.median_ns
     return tuple(stages)
+
+
+def _alike(one: Finding, best: Finding) -> bool:
+    """Return whether ``one`` saves about as much as the ``best``: the saving of each is inside the
+    interval of the other."""
+    return one.saving_ns >= _ALIKE * best.saving_ns and all(
+        first.simulation is not None
+        and first.simulation.low_ns <= second.saving_ns <= first.simulation.high_ns
+        for first, second in ((one, best), (best, one))
+    )

@@ -50,7 +50,8 @@ class Found(msgspec.Struct, frozen=True):
     the rows of the analyses' tables that the finding is based on. ``scenario`` is the recommended
     change as ``whatif --scenario`` reads it, None where no scenario stands for it. ``variant`` is
     the one of the rule's that fits the trace, None for the rule's own change; so is ``kind``. A
-    change that is made ``after`` that of another rule is found in the plan alone.
+    change that is made ``after`` that of another rule is found in the plan alone. ``predicted_by``
+    are scenarios of PyTorch's change that do more than the finding is about, as ``compile``.
     """
 
     saving_ns: int
@@ -60,6 +61,7 @@ class Found(msgspec.Struct, frozen=True):
     variant: str | None = None
     kind: Kind | None = None
     after: str | None = None
+    predicted_by: tuple[str, ...] = ()
 
 
 Find: TypeAlias = Callable[[Figures], Found | None]
@@ -112,7 +114,7 @@ class Rule(msgspec.Struct, frozen=True):
 class Simulation(msgspec.Struct, frozen=True):
     """A saving by simulation of a ``scenario``: the ends of its interval (``prediction_level``).
 
-    ``excess_reason`` is why it is far above the rule's estimate, None where it is not, or where no
+    ``excess_reason`` is why it is above the rule's estimate, None where it is not, or where no
     reason is known.
     """
 
@@ -127,7 +129,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     That is the ``step``, or the ``capture`` in a trace without steps. With ``simulation`` the
     saving is that of :class:`traceana.whatif.whatif.Saving`, of the ``step``. ``estimate_ns`` is by
-    the rule's own estimate in either case.
+    the rule's own estimate in either case. ``predicted_by`` are the scenarios of :class:`Found`,
+    where PyTorch's change fits the program.
     """
 
     rule: Rule
@@ -138,6 +141,7 @@ class Finding(msgspec.Struct, frozen=True):
     figures: Mapping[str, Value]
     evidence: pl.DataFrame
     simulation: Simulation | None = None
+    predicted_by: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -151,7 +155,8 @@ class Stage(msgspec.Struct, frozen=True):
     ``scenario`` has the changes of all of them, as ``whatif --scenario`` reads it; ``step_ns`` is
     the median step that is reached, from ``low_ns`` to ``high_ns`` (``prediction_level``);
     ``from_ns`` the median step before. ``saving_ns`` is what the mean step gets shorter by this
-    change, ``saving_share`` as a part of the step before the plan.
+    change, ``saving_share`` as a part of the step before the plan. ``excess_reason`` is why that is
+    more than the rule's estimate, as in :class:`Simulation`.
     """
 
     rule: str
@@ -162,6 +167,7 @@ class Stage(msgspec.Struct, frozen=True):
     high_ns: int
     saving_ns: int
     saving_share: float
+    excess_reason: str | None = None
 
     @property
     def certain(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from traceana.errors import NoSuchSelectionError
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from traceana.whatif.changed import Selection
     from traceana.whatif.scenario import Change
     from traceana.whatif.whatif import Base, BoundScenario, Model, PredictedStep, Replays, Saving
+
+
+_MORE: Final = 1.1
+"""A simulated saving of more than so many times the rule's estimate is explained."""
 
 
 class Simulator:
@@ -40,7 +44,9 @@ class Simulator:
         from traceana.whatif.whatif import saving
 
         replays = self._replayed(scenario)
-        return None if replays is None else saving(self.model, replays, self.base)
+        if replays is None:
+            return None
+        return saving(self.model, replays, self.base, self._run_error_ns)
 
     def mean_step_ns(self, scenario: str) -> float | None:
         """Return the mean step after ``scenario``; None where it changes nothing in the trace."""
@@ -57,6 +63,13 @@ class Simulator:
         if replays is None:
             return None
         return predicted_step(self.model, replays, self.base, self._highest_ns)
+
+    @cached_property
+    def _run_error_ns(self) -> float:
+        """By what the steps of two runs of the program differ."""
+        from traceana.whatif.whatif import run_error_ns
+
+        return run_error_ns(self.model, self.base)
 
     @cached_property
     def _highest_ns(self) -> float:
@@ -80,11 +93,13 @@ class Simulator:
             return BoundScenario.of(self.model, scenario, self._selections)
         return None
 
-    def excess_reason(self, scenario: str) -> str | None:
-        """Return why a step saves more than the time of what ``scenario`` selects.
+    def excess_reason(self, scenario: str, saving_ns: float, estimate_ns: int) -> str | None:
+        """Return why ``scenario`` saves more of a step than its rule estimates.
 
-        None where no reason is known.
+        None where it does not, and where no reason is known.
         """
+        if saving_ns <= _MORE * estimate_ns:
+            return None
         replayed = self._bound(scenario)
         assert replayed is not None
         bound = replayed.scenario

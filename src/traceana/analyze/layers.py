@@ -18,7 +18,14 @@ from traceana.analyze.manifest_layers import paired, with_names_of
 from traceana.analyze.measured import COLUMNS as MEASURED
 from traceana.analyze.measured import added, measured_notes, measured_sums, with_measured_rates
 from traceana.analyze.rates import COLUMNS as COSTS
-from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_flop_rates
+from traceana.analyze.rates import (
+    UNEXPLAINED,
+    bound,
+    machine,
+    peak_note,
+    peaks_by,
+    with_flop_rates,
+)
 from traceana.enrich.layers.source import SEPARATOR
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
@@ -36,6 +43,7 @@ from traceana.table import (
     conformed,
     laid_out,
     names_of,
+    whole_sum,
 )
 from traceana.timeline.work import why_no_work, work
 from traceana.trace.taxonomy import NO_ARITHMETIC, PRODUCTS
@@ -213,6 +221,8 @@ def layers(
             over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].unique().sort()
             if over.len():
                 notes += (f"above peak, unexplained: {', '.join(over)}",)
+            if not direction:
+                notes += _on_products(frame, keys, work, by_layer, of_trace or peaks)
     frame = with_measured_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(_KEYS) :], nulls_last=True, maintain_order=True
     )
@@ -222,6 +232,43 @@ def layers(
     totals = sums(frame, "calls", *times, "time_ns", *measured, *(("flops",) if costs else ()))
     notes = (*(far_calls_of_layers(trace) if costs else ()), *notes)
     return Result(frame, totals, (*_notes(trace, frame, work), *notes), columns)
+
+
+def _on_products(
+    frame: pl.DataFrame,
+    keys: list[str],
+    work: pl.DataFrame,
+    charged: pl.DataFrame,
+    peaks: Peaks | None,
+) -> tuple[str, ...]:
+    """Return a note on memory-bound layers of ``frame`` whose products alone are compute-bound.
+
+    ``work`` is located work by the same ``keys``, ``charged`` its charges.
+    """
+    products = (
+        charged.filter(pl.col("product"))
+        .group_by(keys)
+        .agg(pl.col("flops").sum(), whole_sum("bytes"))
+        .join(peaks_by(work, keys, peaks, charged), on=keys, nulls_equal=True)
+        .filter(
+            bound(pl.col("flops"), pl.col("bytes"), pl.col("_peak"), pl.col("_bandwidth"))
+            == "compute"
+        )
+    )
+    unlike = frame.filter(pl.col("bound") == "memory").join(
+        products, on=keys, how="semi", nulls_equal=True
+    )
+    if unlike.is_empty():
+        return ()
+    counted_layers = (
+        "1 memory-bound layer has"
+        if unlike.height == 1
+        else (f"{unlike.height:,} memory-bound layers have")
+    )
+    return (
+        f"{counted_layers} compute-bound products (flops --by gemm): the bytes of a layer are of "
+        "all its kernels, with casts and bias gradients",
+    )
 
 
 _DESCRIBED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

@@ -272,6 +272,9 @@ def selected_work(trace: Trace, change: Change) -> Flags:
     if change.operator is not None:
         named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
         selected &= _or_inside(trace.tables.ops, named)[from_rows(activities["op"])]
+    if change.outside_loading:
+        ops, ranges = _loading(trace)
+        selected &= ~(ops[from_rows(activities["op"])] | ranges[from_rows(activities["range"])])
     if change.input_gradient:
         # Data gradients of the networks' inputs, which nothing uses.
         unused = each_convolution(trace).filter("unused")["episode"]
@@ -382,7 +385,10 @@ def _host_pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     host = graph.host
     if change.what == "launch":
         launches, _ = _launching_calls(trace)
-        return np.asarray(launches[host.call])
+        launching = launches[host.call]
+        if change.outside_loading:
+            launching = launching & ~_loading_pieces(trace, graph)
+        return np.asarray(launching)
     if change.what == "data":
         return _loading_pieces(trace, graph)
     if change.direction is not None:
@@ -390,6 +396,8 @@ def _host_pieces(trace: Trace, graph: Graph, change: Change) -> Flags:
     if change.range is not None:
         named = Texts.of(trace.tables.ranges["text"]).matching(_pattern(change.range))
         return _or_inside(trace.tables.ranges, named)[host.range]
+    if change.between_layers:
+        return _between_layers(trace, graph)
     if change.operator is None:
         return np.ones(len(host.begin), dtype=np.bool_)
     named = Texts.of(trace.tables.ops["name"]).matching(_pattern(change.operator))
@@ -413,14 +421,36 @@ def _launching_calls(trace: Trace) -> tuple[Flags, Flags]:
 
 def _loading_pieces(trace: Trace, graph: Graph) -> Flags:
     """Return the pieces in which a thread waits for the next batch, or makes it itself."""
-    host = graph.host
-    ops, ranges = (
-        Texts.of(column) for column in (trace.tables.ops["name"], trace.tables.ranges["text"])
-    )
+    ops, ranges = _loading(trace)
+    return np.asarray(ops[graph.host.op] | ranges[graph.host.range])
+
+
+def _loading(trace: Trace) -> tuple[Flags, Flags]:
+    """Return which operators and which ranges load the next batch; false for row -1."""
+    ops, ranges = trace.tables.ops, trace.tables.ranges
     return (
-        _or_inside(trace.tables.ops, ops.matching(LOADING))[host.op]
-        | _or_inside(trace.tables.ranges, ranges.matching(LOADING))[host.range]
+        _or_inside(ops, Texts.of(ops["name"]).matching(LOADING)),
+        _or_inside(ranges, Texts.of(ranges["text"]).matching(LOADING)),
     )
+
+
+def _between_layers(trace: Trace, graph: Graph) -> Flags:
+    """Return the pieces of a thread between two operators of layers, in one step.
+
+    Between steps the program does more than call its model; without steps they are not known.
+    """
+    host = graph.host
+    has_op, row = host.op != NONE, np.arange(len(host.op))
+    if trace.tables.steps.is_empty() or not has_op.any():
+        return np.zeros(len(host.op), dtype=np.bool_)
+    roles = trace.tables.layers["role"].gather(trace.tables.ops["layer"]).cast(pl.String)
+    in_layer = np.append((roles == "layer").fill_null(value=False).to_numpy(), [False])[host.op]
+    before = np.maximum.accumulate(np.where(has_op, row, 0))
+    after = np.minimum.accumulate(np.where(has_op, row, len(row) - 1)[::-1])[::-1]
+    step = np.searchsorted(np.sort(graph.steps["begin"].to_numpy()), host.begin, side="right")
+    same = (host.thread[before] == host.thread[after]) & (step[before] == step[after])
+    between = ~has_op & same & in_layer[before] & in_layer[after]
+    return np.asarray(between & ~_loading_pieces(trace, graph))
 
 
 def _optimizer_pieces(trace: Trace, graph: Graph) -> Flags:

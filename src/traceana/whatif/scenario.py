@@ -109,7 +109,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     or ``recording:FILE``. ``recordings`` are traces with other batches, as ratios and paths. What
     runs ``beside`` holds nothing up, but a step takes at least as long. ``input_gradient`` selects
     convolutions that compute the gradient of the network's input. What is ``implied`` need not be
-    in the trace, where another change of the scenario is.
+    in the trace, where another change of the scenario is. A change ``outside_loading`` leaves work
+    and launches of data loading as they are; so does one of the host's time in an ``operator``.
+    ``between_layers`` selects the host's time between two operators of layers: Python of modules.
     """
 
     what: What = "work"
@@ -127,6 +129,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     beside: bool = False
     input_gradient: bool = False
     implied: bool = False
+    outside_loading: bool = False
+    between_layers: bool = False
 
     def __post_init__(self) -> None:
         """Set the fields that a word stands for; raise :class:`UsageError` where a field has
@@ -159,6 +163,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _check_model(self)
         if self.range is not None and self.what != "host":
             raise UsageError('range selects time of the host: add what = "host"')
+        if self.between_layers and (self.what != "host" or self.operator or self.range):
+            raise UsageError('between_layers selects time of the host alone: add what = "host"')
         if self.operator is not None and (self.what in ("launch", "data", "sync") or self.range):
             raise UsageError("operator selects work, or time of the host without a range")
 
@@ -237,9 +243,9 @@ NAMED: Final[dict[str, Scenario]] = {
         Scenario(
             name="amp",
             changes=(
-                Change(by="amp"),
+                Change(by="amp", outside_loading=True),
                 *(
-                    Change(category=kind, factor=(0.5, 1.0), implied=True)
+                    Change(category=kind, factor=(0.5, 1.0), implied=True, outside_loading=True)
                     for kind in ("activation", "bias", "normalization", "dropout", "pooling")
                 ),
                 Change(what="host", operator="*", factor=(1.0, HOST_OF_AUTOCAST), implied=True),
@@ -254,7 +260,7 @@ NAMED: Final[dict[str, Scenario]] = {
             name="compile",
             changes=(
                 *(
-                    Change(category=kind, factor=factor, implied=True)
+                    Change(category=kind, factor=factor, implied=True, outside_loading=True)
                     for kind, factor in (
                         *(("activation", (0.0, 1.0)), ("bias", (0.0, 1.0))),
                         *(("elementwise", (0.3, 1.0)), ("dropout", (0.3, 1.0))),
@@ -262,12 +268,18 @@ NAMED: Final[dict[str, Scenario]] = {
                     )
                 ),
                 Change(what="host", operator="*", factor=HOST_OF_COMPILED, implied=True),
+                Change(
+                    what="host",
+                    between_layers=True,
+                    factor=(0.0, HOST_OF_COMPILED[1]),
+                    implied=True,
+                ),
             ),
             assumes=(
                 "compile: torch.compile: pointwise kernels in the epilogue or in chains, products "
                 "and their launches unchanged; "
                 f"{HOST_OF_COMPILED[0]:g} to {HOST_OF_COMPILED[1]:g} times the host's time in "
-                "operators",
+                f"operators, 0 to {HOST_OF_COMPILED[1]:g} times that between those of layers",
             ),
         ),
         Scenario(
@@ -300,11 +312,11 @@ NAMED: Final[dict[str, Scenario]] = {
         ),
         Scenario(
             name="cuda-graphs",
-            changes=(Change(what="launch", factor=(0.0, LEFT_BY_GRAPHS)),
+            changes=(Change(what="launch", factor=(0.0, LEFT_BY_GRAPHS), outside_loading=True),
                      Change(what="host", operator="*", factor=(0.0, LEFT_BY_GRAPHS))),
             assumes=(
                 "cuda-graphs: the step is one graph; host time in operators and launches at most "
-                "10 %",
+                "10 %, data loading unchanged",
             ),
         ),
         Scenario(

@@ -451,13 +451,14 @@ def whatif(model: Model, scenarios: Sequence[BoundScenario]) -> Prediction:
     rows = []
     paths = [_path_of_scenario(model, category, None, base.replays.central, steps)]
     ceiling = _predicted(model, base.replays, paths[0], base)[2]
+    between = _run_error(model, paths[0]) * base.median_ns
     for bound in scenarios:
         replays = Replays.of(model, bound)
         path = _path_of_scenario(model, category, bound.scenario.name, replays.central, steps)
         predicted, low, high = _predicted(model, replays, path, base, ceiling)
         limit, longest = path.row(0)[1:] if path.height else (None, 0)
         paths.append(path)
-        saving = _saving(model, replays, base)
+        saving = _saving(model, replays, base, between)
         rows.append(
             {
                 "scenario": bound.scenario.name,
@@ -530,8 +531,9 @@ class Saving(msgspec.Struct, frozen=True):
 
     A mean, because a batch that is late in every fourth step is not in a median. ``low_ns`` and
     ``high_ns`` are its interval (``prediction_level``): from the factors' own intervals, the
-    variation of the savings of the steps, and that from run to run. All are between 0 and the mean
-    step; ``share`` is a part of that.
+    variation of the savings of the steps, and that from run to run, by which the run after the
+    change may be slower: ``low_ns`` is then below 0. ``time_ns`` is 0 at least, and all are the
+    mean step at most; ``share`` is a part of that.
     """
 
     time_ns: int
@@ -540,9 +542,17 @@ class Saving(msgspec.Struct, frozen=True):
     share: float
 
 
-def saving(model: Model, replays: Replays, base: Base) -> Saving:
-    """Return what a step saves by the changes of ``replays``; ``base``: :func:`before_changes`."""
-    unscaled = _saving(model, replays, base)
+def run_error_ns(model: Model, base: Base) -> float:
+    """Return by what the steps (ns) of two runs of the program differ (``prediction_level``)."""
+    return _run_error(model, _path_of_replays(model, base.replays)) * base.median_ns
+
+
+def saving(model: Model, replays: Replays, base: Base, between_ns: float) -> Saving:
+    """Return what a step saves by the changes of ``replays``.
+
+    ``base`` is :func:`before_changes`, ``between_ns`` is :func:`run_error_ns`.
+    """
+    unscaled = _saving(model, replays, base, between_ns)
     scale = model.scale
     time, low, high = (
         round(ns * scale) for ns in (unscaled.time_ns, unscaled.low_ns, unscaled.high_ns)
@@ -572,15 +582,13 @@ def predicted_step(
 
     ``ceiling`` is the upper end before any change.
     """
-    category = labels(model.trace.whole.tables, "category")["category"]
-    steps = max(len(_step_times(model, None)), 1)
-    path = _path_of_scenario(model, category, None, replays.central, steps)
+    path = _path_of_replays(model, replays)
     predicted = _predicted(model, replays, path, base, ceiling / model.scale)
     median, low, high = (ns * model.scale for ns in predicted)
     return PredictedStep(round(median), math.floor(low), math.ceil(high))
 
 
-def _saving(model: Model, replays: Replays, base: Base) -> Saving:
+def _saving(model: Model, replays: Replays, base: Base, between_ns: float) -> Saving:
     def times(outcome: _Outcome) -> npt.NDArray[np.float64]:
         return _times(_settled_steps(model, _step_times(model, outcome)))
 
@@ -591,13 +599,14 @@ def _saving(model: Model, replays: Replays, base: Base) -> Saving:
     if len(before) > 1:
         error = float(saved.std(ddof=1)) / math.sqrt(len(before))
         error *= student_quantile((1 + PREDICTION_LEVEL) / 2, len(before) - 1)
-    spread = math.hypot(error, _change_error(model, means[0]))
+    spread = math.hypot(error, between_ns, _change_error(model, means[0]))
     # The host's time without the profiler is known to some percent, and so is what it costs.
     for unchanged, changed in zip(base.replays.costs, replays.costs, strict=True):
         means.append(float((times(unchanged) - times(changed)).mean()))
-    bounds = means[0], min(means) - spread, max(means) + spread
-    time, low, high = (round(min(max(ns, 0.0), mean_step)) for ns in bounds)
-    return Saving(time, low, high, time / mean_step if mean_step else 0.0)
+    time = round(min(max(means[0], 0.0), mean_step))
+    low = round(min(means) - spread)
+    high = round(min(max(max(means) + spread, 0.0), mean_step))
+    return Saving(time, min(low, time), high, time / mean_step if mean_step else 0.0)
 
 
 def _settled_steps(model: Model, times: Mapping[int | None, int]) -> Mapping[int | None, int]:
@@ -869,6 +878,13 @@ def _change_error(model: Model, change: float) -> float:
     """Return by what a predicted ``change`` misses, in its unit."""
     error = CHANGE_ERROR_CPU if model.trace.on_cpu else CHANGE_ERROR
     return abs(change) * error * PREDICTION_DEVIATE
+
+
+def _path_of_replays(model: Model, replays: Replays) -> pl.DataFrame:
+    """Return the critical path of ``replays`` as rows of :class:`Prediction`'s ``path``."""
+    category = labels(model.trace.whole.tables, "category")["category"]
+    steps = max(len(_step_times(model, None)), 1)
+    return _path_of_scenario(model, category, None, replays.central, steps)
 
 
 def _path_of_scenario(

@@ -213,6 +213,7 @@ def findings_of(
     adds how the saving is estimated, and its limits.
     """
     reached = {stage.rule: _reached(stage) for stage in plan}
+    excess = {stage.rule: stage for stage in plan if stage.excess_reason}
     return tuple(
         Finding(
             finding.rule.title,
@@ -220,8 +221,9 @@ def findings_of(
             sentence(finding),
             (
                 *_how_to(finding.rule),
+                *_excess_lines(finding, excess.get(finding.rule.id)),
                 *_saving_lines(finding, alone=finding.rule.id in reached, explain=explain),
-                *([("caveat", finding.rule.caveat)] if explain else []),
+                *(_explained(finding) if explain else ()),
                 ("rule", finding.rule.id),
             ),
             _evidence(finding, folded, rows) if evidence else None,
@@ -334,6 +336,24 @@ def _saving_lines(finding: Found, *, alone: bool, explain: bool) -> tuple[tuple[
         return (by_replay,)
     estimated = f"{numbers.duration(finding.estimate_ns)} without simulation: {estimate}"
     return by_replay, ("estimate", estimated)
+
+
+def _explained(finding: Found) -> Iterator[tuple[str, str]]:
+    """Yield the scenarios that predict the change, and the limits of the finding."""
+    if finding.predicted_by:
+        commands = (f"traceana whatif --scenario {name}" for name in finding.predicted_by)
+        yield "prediction", "; ".join(commands)
+    yield "caveat", finding.rule.caveat
+
+
+def _excess_lines(finding: Found, stage: Stage | None) -> Iterator[tuple[str, str]]:
+    """Yield why the change of ``stage`` saves more than the time of its finding."""
+    if stage is not None:
+        saved, estimate = map(numbers.duration, (stage.saving_ns, finding.estimate_ns))
+        yield (
+            "reason",
+            f"{saved} saved, more than the estimate of {estimate}: {stage.excess_reason}",
+        )
 
 
 def broken_gate(gate: Broken) -> str:
