@@ -60,7 +60,7 @@ Causes = npt.NDArray[np.int8]
 
 _CALLS: Final[dict[int, str]] = {
     ALLOCATION: host_calls.ALLOCATES,
-    SYNCHRONIZATION: rf"^(?:cuda|cu|hip)\w*{host_calls.SYNCHRONIZES}",
+    SYNCHRONIZATION: host_calls.SYNCHRONIZES,
     COPY: host_calls.COPIES,
 }
 """Patterns of the names of calls that delay the host."""
