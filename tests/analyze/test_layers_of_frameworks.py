@@ -129,7 +129,7 @@ def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None
     [("PyTorch", "emit_nvtx"), ("JAX", "jax.named_scope"), ("TensorFlow", "tf.name_scope")],
 )
 def test_how_to_link_backward_kernels_is_of_the_framework(framework: str, advice: str) -> None:
-    build = TraceBuilder(framework=framework)
+    build = TraceBuilder(framework=framework, format="nsys")
     build.name("gemm", category="gemm")
     build.kernel("gemm", 0, 100, layer=build.layer("linear"), direction="forward")
     lost = build.layer("(no layer)", role="unattributed")

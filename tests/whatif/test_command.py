@@ -57,6 +57,19 @@ def test_json(file: Path) -> None:
     assert keys >= {*half, *curve[0]}
 
 
+@pytest.mark.parametrize("words", [(), ("--scenario", "host x 0.5")])
+def test_a_trace_of_ranges_alone_has_nothing_to_replay(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    # As NCCL's profiler plugin writes them.
+    event = {"name": "Group", "cat": "GROUP", "id": 0, "pid": 7, "tid": 1}
+    path = tmp_path / "ranges.json"
+    path.write_text(json.dumps([{**event, "ph": "b", "ts": 0}, {**event, "ph": "e", "ts": 5}]))
+    result = run("whatif", path, *words)
+    assert result.exit_code == ExitCode.EMPTY_SELECTION, result.output
+    assert "no work in the trace that a scenario could change" in result.output
+
+
 def test_the_curve_of_what_is_removed_begins_with_its_prediction(file: Path) -> None:
     words = ("--scenario", "operator:aten::mm x 0", "--scenario", "no kernel:.", "--sweep")
     found = json.loads(run("whatif", file, *words, "-f", "json").stdout)

@@ -85,16 +85,21 @@ def thread_intervals(
     )
 
 
-def named_intervals(trace: Trace, threads: Threads, pattern: str) -> pl.DataFrame:
-    """Return the :func:`thread_intervals` of ranges and operators with names of ``pattern``."""
-    ranges, ops = trace.tables.ranges, trace.tables.ops
+def named_rows(trace: Trace, pattern: str) -> tuple[Flags, Flags]:
+    """Return which operators and which ranges of the host have a name that matches ``pattern``."""
+    ranges = trace.tables.ranges
     of_host = ranges["kind"].is_in(HOST_RANGES).fill_null(value=False).to_numpy()
-    matching_ranges = Texts.of(ranges["text"]).matching(pattern) & of_host
-    matching_ops = Texts.of(ops["name"]).matching(pattern)
+    ops = Texts.of(trace.tables.ops["name"]).matching(pattern)
+    return ops, Texts.of(ranges["text"]).matching(pattern) & of_host
+
+
+def named_intervals(trace: Trace, threads: Threads, pattern: str) -> pl.DataFrame:
+    """Return the :func:`thread_intervals` of :func:`named_rows`."""
+    ops, ranges = named_rows(trace, pattern)
     return pl.concat(
         [
-            thread_intervals(ranges, threads.ranges, matching_ranges),
-            thread_intervals(ops, threads.ops, matching_ops, with_rows=False),
+            thread_intervals(trace.tables.ranges, threads.ranges, ranges),
+            thread_intervals(trace.tables.ops, threads.ops, ops, with_rows=False),
         ]
     )
 

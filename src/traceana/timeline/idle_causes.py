@@ -60,7 +60,7 @@ Causes = npt.NDArray[np.int8]
 
 _CALLS: Final[dict[int, str]] = {
     ALLOCATION: host_calls.ALLOCATES,
-    SYNCHRONIZATION: rf"^(?:cuda|cu|hip)\w*{host_calls.SYNCHRONIZES}",
+    SYNCHRONIZATION: host_calls.SYNCHRONIZES,
     COPY: host_calls.COPIES,
 }
 """Patterns of the names of calls that delay the host."""
@@ -348,6 +348,10 @@ def host_times(
 
     A wait for a batch counts for all threads of its process. Overhead of a process without wanted
     threads, as Kineto writes it, counts for all threads of the rank.
+
+    The pieces of :class:`~traceana.timeline.threads.HostTime` are not cut at these intervals, which
+    other threads and the profiler recorded too: each piece is a segment of the critical path, and
+    the profiler slows pieces by their length (:func:`traceana.whatif.profiler.is_slowed`).
     """
     tables = trace.tables
     all_threads = threads.known.with_columns(pl.Series("number", np.arange(threads.known.height)))

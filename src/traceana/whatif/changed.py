@@ -17,7 +17,7 @@ from traceana.columns.nesting import NONE, Flags, Ints, Tree, from_rows
 from traceana.enrich.ranges import ROLE_OF_TEXT
 from traceana.errors import NoSuchSelectionError, near
 from traceana.settings import LARGE_COPY_BYTES, LONGEST_DISPATCH_NS, REPLAYED_ACTIVITIES
-from traceana.timeline.busy import LOADING
+from traceana.timeline.busy import LOADING, named_rows
 from traceana.timeline.graph import EVENT, LAUNCH, STREAM, SYNC, WAIT, Graph
 from traceana.timeline.threads import Floats
 from traceana.timeline.work import work
@@ -301,12 +301,10 @@ def selected_work(trace: Trace, change: Change) -> Flags:
 
 def _check_host_time(trace: Trace, change: Change) -> None:
     """Raise ``NoSuchSelectionError`` where the host has no time that ``change`` is about."""
-    ops, ranges = trace.tables.ops["name"], trace.tables.ranges["text"]
+    ranges = trace.tables.ranges["text"]
     if change.what == "launch" and not trace.tables.activities["call"].is_not_null().any():
         raise NoSuchSelectionError("no calls that launch kernels in the trace")
-    if change.what == "data" and not any(
-        Texts.of(texts).matching(LOADING).any() for texts in (ops, ranges)
-    ):
+    if change.what == "data" and not any(rows.any() for rows in named_rows(trace, LOADING)):
         raise NoSuchSelectionError("no waits for the next batch in the trace")
     if change.range is not None and not Texts.of(ranges).matching(_pattern(change.range)).any():
         raise NoSuchSelectionError(f"no annotation {change.range!r} in the trace")
@@ -427,11 +425,8 @@ def _loading_pieces(trace: Trace, graph: Graph) -> Flags:
 
 def _loading(trace: Trace) -> tuple[Flags, Flags]:
     """Return which operators and which ranges load the next batch; false for row -1."""
-    ops, ranges = trace.tables.ops, trace.tables.ranges
-    return (
-        _or_inside(ops, Texts.of(ops["name"]).matching(LOADING)),
-        _or_inside(ranges, Texts.of(ranges["text"]).matching(LOADING)),
-    )
+    ops, ranges = named_rows(trace, LOADING)
+    return _or_inside(trace.tables.ops, ops), _or_inside(trace.tables.ranges, ranges)
 
 
 def _between_layers(trace: Trace, graph: Graph) -> Flags:

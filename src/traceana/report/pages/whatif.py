@@ -49,7 +49,7 @@ def whatif(
     )
     model = Model.of(trace)
     asked = [BoundScenario.of(model, change) for change in given] or usual(model)
-    if not asked:
+    if not asked or not model.processes:
         raise NoSuchSelectionError("no work in the trace that a scenario could change")
     result, path = analysis(model, asked)
     if not given:
