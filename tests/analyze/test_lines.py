@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+import traceana
 from tests.support.traces import TraceBuilder
+from traceana.advise import advise
 from traceana.analyze.line_tree import line_tree
 from traceana.analyze.lines import NO_FRAME, NO_LAUNCH, NO_LINES, UNRECORDED, lines
 from traceana.analyze.memory import memory
@@ -394,3 +398,66 @@ def test_a_listing_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "source" / "files.json")
     trace = training(source=str(tmp_path / "trace.json"))
     assert lines(trace).frame["text"].null_count() == lines(trace).frame.height
+
+
+STACKS = Path(__file__).parents[2] / "fixtures" / "gpu" / "alexnet_b32_stack.json.gz"
+
+
+def test_kernels_of_a_recorded_training_are_on_the_lines_of_a_recount() -> None:
+    """By the JSON alone: the function of the program around the launch, of a backward kernel around
+    the forward operator with its sequence number."""
+    events = [e for e in json.loads(gzip.decompress(STACKS.read_bytes()))["traceEvents"]
+              if e.get("ph") == "X"]  # fmt: skip
+    frames = [
+        (float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["tid"], e["name"])
+        for e in events
+        if e["cat"] == "python_function" and e["name"].startswith("variants.py(")
+    ]
+
+    def function_at(time: float, thread: int) -> str | None:
+        around = [one for one in frames if one[0] <= time < one[1] and one[2] == thread]
+        return min(around, key=lambda one: one[1] - one[0])[3] if around else None
+
+    operators = [e for e in events if e["cat"] == "cpu_op"]
+    main = max(frames, key=lambda one: one[1] - one[0])[2]
+    forward = {
+        e["args"]["Sequence number"]: e
+        for e in operators
+        if "Sequence number" in e["args"] and e["tid"] == main
+    }
+    launches = {
+        e["args"]["correlation"]: e for e in events if e["cat"] in ("cuda_runtime", "cuda_driver")
+    }
+    counted: Counter[str] = Counter()
+    for work in events:
+        if work["cat"] not in ("kernel", "gpu_memcpy", "gpu_memset"):
+            continue
+        call = launches.get(work["args"]["correlation"])
+        if call is None:
+            counted[f"{NO_LAUNCH}(None): None"] += round(1000 * float(work["dur"]))
+            continue
+        time, thread = float(call["ts"]), call["tid"]
+        around = [
+            e for e in operators
+            if e["tid"] == thread
+            and float(e["ts"]) <= time < float(e["ts"]) + float(e["dur"])
+            and e["args"].get("Fwd thread id")
+        ]  # fmt: skip
+        function = None
+        if around:
+            node = forward.get(around[0]["args"].get("Sequence number"))
+            function = node and function_at(float(node["ts"]), main)
+        function = function or function_at(time, thread) or function_at(time, main)
+        counted[str(function)] += round(1000 * float(work["dur"]))
+    found: Counter[str] = Counter()
+    trace = traceana.open(STACKS)
+    for row in lines(trace).frame.filter(pl.col("time_ns") > 0).to_dicts():
+        found[f"{row['file']}({row['line']}): {row['function']}"] += row["time_ns"]
+    assert found == counted
+
+
+def test_recommendations_name_lines() -> None:
+    findings = {one.rule.id: one for one in advise(traceana.open(STACKS)).findings}
+    assert findings["pageable_copies"].line == "variants.py:96"
+    assert findings["tensor_cores_unused"].line == "variants.py:100"
+    assert "; largest: variants.py:96" in str(traceana.open(STACKS).advise())

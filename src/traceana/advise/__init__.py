@@ -79,6 +79,7 @@ def advised(figures: Figures) -> Advice:
             one.figures,
             per_step(one.evidence, figures),
             predicted_by=one.predicted_by if adapted.change.pytorch else (),
+            line=figures.line_of(one.evidence) if "culprit" not in one.figures else None,
         )
         enough = True
         # A replay costs time and imports, and is for what can be replayed.

@@ -22,12 +22,13 @@ from traceana.analyze.unrecorded import needs_device
 from traceana.columns.intervals import computing, exposed, exposed_within
 from traceana.settings import (
     BOTTLENECK_SHARE,
+    CULPRIT_SHARE,
     FEWEST_TIMED_STEPS,
     LAUNCH_BOUND_SHARE,
     LEAST_SAVING,
     LESS_PER_IMAGE,
 )
-from traceana.timeline.copies import copies
+from traceana.timeline.copies import HOST_DIRECTIONS, copies
 from traceana.timeline.idle import gaps_of, idle, idle_time
 from traceana.timeline.steps import (
     StepTime,
@@ -37,7 +38,7 @@ from traceana.timeline.steps import (
     step_time,
     steps,
 )
-from traceana.timeline.work import work
+from traceana.timeline.work import has_frames, work
 from traceana.trace import per_trace
 from traceana.vocabulary.operators import COMPILED_REGION, FUSED, GENERATED
 from traceana.whatif.program import without_profiler
@@ -314,6 +315,28 @@ class Figures:
         if by not in self._idle:
             self._idle[by] = idle(self._part, by, found=self._idle_time).frame
         return self._idle[by]
+
+    def line_of(self, evidence: pl.DataFrame) -> str | None:
+        """Return the line of the program with most time of the layer, the copies or the class in
+        the first row of ``evidence``; None below :data:`CULPRIT_SHARE` of it."""
+        if evidence.is_empty() or not has_frames(self._trace):
+            return None
+        first = evidence.row(0, named=True)
+        if first.get("layer") is not None:
+            chosen = pl.col("layer_path") == first["layer"]
+        elif first.get("direction") in HOST_DIRECTIONS:
+            chosen = (pl.col("kind") == "memcpy") & (pl.col("copy_kind") == first["direction"])
+        elif first.get("category") is not None:
+            chosen = pl.col("category") == first["category"]
+        else:
+            return None
+        columns = ("line_text", "layer_path", "category", "kind", "copy_kind", "duration")
+        of_row = work(self._part, *columns).filter(chosen)
+        by_line = of_row.drop_nulls("line_text").group_by("line_text").agg(pl.col("duration").sum())
+        most = by_line.sort("duration", "line_text", descending=[True, False]).head(1)
+        if most.is_empty() or most["duration"][0] < CULPRIT_SHARE * int(of_row["duration"].sum()):
+            return None
+        return str(most["line_text"][0])
 
     def gaps(self, causes: Collection[str], key: Literal["operator", "range"]) -> pl.DataFrame:
         """Return the gaps with one of ``causes``: :func:`traceana.timeline.idle.gaps_of`."""

@@ -130,7 +130,8 @@ class Finding(msgspec.Struct, frozen=True):
     That is the ``step``, or the ``capture`` in a trace without steps. With ``simulation`` the
     saving is that of :class:`traceana.whatif.whatif.Saving`, of the ``step``. ``estimate_ns`` is by
     the rule's own estimate in either case. ``predicted_by`` are the scenarios of :class:`Found`,
-    where PyTorch's change fits the program.
+    where PyTorch's change fits the program. ``line`` is the line of the program with most time of
+    the first row of ``evidence``, None where it is not known or the figures name it.
     """
 
     rule: Rule
@@ -142,6 +143,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: pl.DataFrame
     simulation: Simulation | None = None
     predicted_by: tuple[str, ...] = ()
+    line: str | None = None
 
     @property
     def kind(self) -> str:

@@ -26,7 +26,7 @@ from traceana.report.pages.single_table import (
     with_values,
 )
 from traceana.report.result import CommandResult
-from traceana.report.text import cut_end
+from traceana.report.text import cut_end, plain
 from traceana.result import Arranged, Result, sums
 from traceana.runs import batches_beside
 from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
@@ -291,6 +291,8 @@ def sentence(finding: Found) -> str:
 
     template = _OPTIONAL.sub(filled, finding.rule.sentence)
     text = _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
+    if finding.line is not None:
+        text = f"{text}; largest: {plain(finding.line)}"
     return _ONE.sub(lambda match: f"1 {_SINGULAR[match.group(1)]}", text)
 
 
