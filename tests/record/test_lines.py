@@ -325,6 +325,35 @@ def test_a_child_process_has_no_ranges(tmp_path: Path, program: Program) -> None
     log.lines.end()
 
 
+def test_lines_that_run_too_often_are_recorded_by_function_or_by_the_line_that_calls(
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inside, "_JUDGED_AT", 200)
+    monkeypatch.setattr(inside, "_FAST_NS", 10**9)
+    main = program(
+        "def tiny(i):\n    j = abs(i)\n    return abs(j)\n\n"
+        "def loop():\n    for i in range(300):\n        abs(i)\n        abs(i)\n\n"
+        "def main():\n    loop()\n    loop()\n    for i in range(300):\n        tiny(i)\n"
+        "    return [abs(i) for i in range(1000)]\n"
+    )
+    log = Log(tmp_path)
+    log.lines.begin()
+    main()
+    assert not any(log.open.values())
+    log.lines.end()
+    log.lines.keep_files()
+    opened = [name.strip() for name in log.of_this_thread]
+    # The first call of the loop line by line, then as a whole, as its second call.
+    assert 100 < sum(name.endswith(" loop") for name in opened) <= 202
+    assert opened.count("5 loop") == 2
+    # Of a small function the line that calls it remains.
+    assert 0 < sum(name.endswith(" tiny") for name in opened) <= 200
+    assert opened.count("15 main.<locals>.<listcomp>") <= 1
+    (note,) = log.report.notes
+    assert "recorded by function, or by the line that calls it: " in note
+    assert "program.py(5): loop" in note
+
+
 def test_after_the_budget_of_lines_functions_are_recorded_and_then_nothing(
     tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import sysconfig
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
@@ -24,6 +25,11 @@ MOST_RANGES = 200_000
 """Ranges of lines in a window, and then of functions; after these nothing is recorded."""
 _WHOLE = 0
 """Stands for the line of a frame whose range is that of its function."""
+_JUDGED_AT = 5_000
+_FAST_NS = 5_000
+_OFTEN = 50
+"""A function whose lines and calls were reported so many times, each within so many nanoseconds in
+the mean, is recorded as a whole; one with fewer lines a call than the last number, not at all."""
 
 FOLDER = "source"
 LISTING = "files.json"
@@ -45,13 +51,45 @@ _OPENERS = ("torch", "jax", "jaxlib", "tensorflow", "nvtx")
 """Packages whose functions open and close the ranges."""
 
 
+class _Function:
+    """A code of the program: the texts of its lines, and how often it was reported.
+
+    ``whole``: its frames have one range each. ``skipped``: they have none.
+    """
+
+    __slots__ = ("calls", "events", "names", "since", "skipped", "too_fast", "whole")
+
+    def __init__(self, code: CodeType, file: str) -> None:
+        function = getattr(code, "co_qualname", code.co_name)
+        lines = sorted(calling_lines(code))
+        self.names = {line: f"{MARK}{file}({line}): {function}" for line in lines}
+        # A comprehension's line would be reported for each of its items.
+        self.whole, self.skipped, self.too_fast = len(lines) <= 1, False, False
+        first = lines[0] if len(lines) == 1 else code.co_firstlineno
+        self.names[_WHOLE] = f"{MARK}{file}({first}): {function}"
+        self._restart()
+
+    def _restart(self) -> None:
+        self.calls = self.events = 0
+        self.since = perf_counter_ns()
+
+    def is_too_fast(self) -> bool:
+        """Judge the last :data:`_JUDGED_AT` reports: whether to record less from now on."""
+        fast = perf_counter_ns() - self.since < _JUDGED_AT * _FAST_NS
+        if fast:
+            self.skipped = self.whole or self.events < _OFTEN * self.calls
+            self.whole = self.too_fast = True
+        self._restart()
+        return fast
+
+
 class _Place:
     """A running frame: its line, and the range that is open for it."""
 
-    __slots__ = ("code", "line", "names", "range", "whole")
+    __slots__ = ("code", "function", "line", "range", "whole")
 
-    def __init__(self, code: CodeType, names: dict[int, str]) -> None:
-        self.code, self.names = code, names
+    def __init__(self, code: CodeType, function: _Function) -> None:
+        self.code, self.function = code, function
         self.line = 0
         self.range: Any = None
         self.whole = False
@@ -72,7 +110,7 @@ class LineRanges:
         self._left, self._functions = MOST_RANGES, False
         self._own_files: _OwnFiles | None = None
         # A code is kept, so that its id stays its own.
-        self._known: dict[int, tuple[CodeType, dict[int, str] | None]] = {}
+        self._known: dict[int, tuple[CodeType, _Function | None]] = {}
         self._stacks: dict[int, list[_Place]] = {}
 
     def begin(self) -> None:
@@ -124,6 +162,17 @@ class LineRanges:
                 f"lines of the program: only the first {MOST_RANGES:,} of the profiled steps are "
                 f"recorded, {after}"
             )
+        whole = [
+            function.names[_WHOLE].removeprefix(MARK)
+            for _, function in self._known.values()
+            if function is not None and function.too_fast
+        ]
+        if whole:
+            more = f" and {len(whole) - 3} more" if len(whole) > 3 else ""
+            self._report.note(
+                "lines that ran too often are recorded by function, or by the line that calls it: "
+                f"{', '.join(whole[:3])}{more}"
+            )
         own, target = self._own_files, Path(self._settings.folder, FOLDER)
         if own.by_name or own.cells:
             guarded(lambda: _keep(target, own, copy=self._settings.source), self._report)
@@ -148,7 +197,8 @@ class LineRanges:
             place.line = line
             return
         opened, place.range, place.line = place.range, None, line
-        name = place.names.get(_WHOLE if self._functions else line)
+        whole = self._functions or place.function.whole
+        name = place.function.names.get(_WHOLE if whole else line)
         try:
             if opened is not None:
                 opened.__exit__(None, None, None)
@@ -159,9 +209,9 @@ class LineRanges:
                     self.end()
                     return
                 self._left, self._functions = MOST_RANGES, True
-                name = place.names[_WHOLE]
+                whole, name = True, place.function.names[_WHOLE]
             self._left -= 1
-            place.whole = self._functions
+            place.whole = whole
             opened = self._open(name)
             opened.__enter__()
             place.range = opened
@@ -191,26 +241,22 @@ class LineRanges:
         self.end()
         self._report.note(f"lines of the program: {type(error).__name__}: {str(error)[:200]}")
 
-    def _names(self, code: CodeType) -> dict[int, str] | None:
-        """Return the texts of the lines of a code that is seen for the first time."""
-        names = None
-        assert self._own_files is not None
-        file = self._own_files.name_of(code.co_filename)
-        if file is not None:
-            function = getattr(code, "co_qualname", code.co_name)
-            names = {line: f"{MARK}{file}({line}): {function}" for line in calling_lines(code)}
-            names[_WHOLE] = f"{MARK}{file}({code.co_firstlineno}): {function}"
-        self._known[id(code)] = code, names
-        return names
+    def _function(self, code: CodeType) -> _Function | None:
+        """Return what is known of a code, None of one that is not the program's own."""
+        if id(code) not in self._known:
+            assert self._own_files is not None
+            file = self._own_files.name_of(code.co_filename)
+            self._known[id(code)] = code, None if file is None else _Function(code, file)
+        return self._known[id(code)][1]
 
-    def _running(self) -> list[tuple[FrameType, dict[int, str]]]:
+    def _running(self) -> list[tuple[FrameType, _Function]]:
         """Return the frames of the program that run in this thread, outermost first."""
         found = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            names = self._names(frame.f_code)
-            if names is not None:
-                found.append((frame, names))
+            function = self._function(frame.f_code)
+            if function is not None:
+                found.append((frame, function))
             frame = frame.f_back
         return found[::-1]
 
@@ -220,10 +266,10 @@ class LineRanges:
         if sys.gettrace() is not None:
             self._report.note("lines of the program not recorded: a debugger or coverage traces it")
             return
-        known, names_of, move = self._known, self._names, self._move
+        known, function_of, move = self._known, self._function, self._move
 
-        def entered(code: CodeType, names: dict[int, str]) -> tuple[_Place, Any]:
-            place = _Place(code, names)
+        def entered(code: CodeType, function: _Function) -> tuple[_Place, Any]:
+            place = _Place(code, function)
             stack = self._stack()
             stack.append(place)
 
@@ -234,7 +280,11 @@ class LineRanges:
                     return None
                 if event == "line":
                     line = frame.f_lineno
-                    if line != place.line:
+                    function.events += 1
+                    if function.events == _JUDGED_AT and function.is_too_fast():
+                        frame.f_trace_lines = False
+                        move(place, line)
+                    elif line != place.line:
                         move(place, line)
                 elif event == "return":
                     self._close(place)
@@ -246,18 +296,31 @@ class LineRanges:
 
             return place, traced
 
-        def called(frame: FrameType, *_: Any) -> Any:
+        # Each call of Python comes here, also those of libraries: what is left alone comes first.
+        ignored: set[int] = set()
+
+        def called(frame: FrameType, _event: str, _argument: Any) -> Any:
+            if id(frame.f_code) in ignored:
+                return None
             if not self._on:
                 self._leave_all(self._stack())
                 sys.settrace(None)
                 return None
             code = frame.f_code
             seen = known.get(id(code))
-            names = names_of(code) if seen is None else seen[1]
-            if names is None:
+            function = function_of(code) if seen is None else seen[1]
+            if function is None or function.skipped:
+                ignored.add(id(code))
                 return None
-            place, traced = entered(code, names)
-            if code.co_flags & _PAUSING:
+            function.calls += 1
+            function.events += 1
+            if function.events == _JUDGED_AT and function.is_too_fast() and function.skipped:
+                return None
+            place, traced = entered(code, function)
+            if function.whole:
+                frame.f_trace_lines = False
+                move(place, frame.f_lineno)
+            elif code.co_flags & _PAUSING:
                 # It may go on within a line.
                 move(place, frame.f_lineno)
             return traced
@@ -267,16 +330,17 @@ class LineRanges:
 
         def restore() -> None:
             for frame, _ in running:
-                frame.f_trace = None
+                frame.f_trace, frame.f_trace_lines = None, True
             running.clear()
+            ignored.clear()
             if sys.gettrace() is called:
                 sys.settrace(None)
             if getattr(threading, "_trace_hook", None) is called:
                 threading.settrace(before)
 
         self._on, self._end = True, restore
-        for frame, names in running:
-            place, frame.f_trace = entered(frame.f_code, names)
+        for frame, function in running:
+            place, frame.f_trace = entered(frame.f_code, function)
             self._move(place, frame.f_lineno)
         if before is None:
             threading.settrace(called)
@@ -295,37 +359,54 @@ class LineRanges:
         monitoring.use_tool_id(tool, "traceana lines")
         local = events.LINE | events.PY_RETURN | events.PY_YIELD | events.PY_RESUME
 
-        def names_of(code: CodeType) -> dict[int, str] | None:
+        def function_of(code: CodeType) -> _Function | None:
             seen = known.get(id(code))
             if seen is not None:
                 return seen[1]
-            names = self._names(code)
-            if names is not None:
+            function = self._function(code)
+            if function is not None:
                 monitoring.set_local_events(tool, code, local)
-            return names
+            return function
+
+        def begun(code: CodeType, function: _Function) -> _Place | None:
+            function.calls += 1
+            function.events += 1
+            if function.events == _JUDGED_AT:
+                function.is_too_fast()
+            if function.skipped:
+                return None
+            place = _Place(code, function)
+            self._stack().append(place)
+            return place
 
         def entered(code: CodeType, *_: Any) -> Any:
-            names = names_of(code)
-            if names is None:
+            function = function_of(code)
+            place = None if function is None else begun(code, function)
+            if place is None:
                 return monitoring.DISABLE
-            self._stack().append(_Place(code, names))
+            if place.function.whole:
+                self._move(place, code.co_firstlineno)
             return None
 
         def resumed(code: CodeType, *_: Any) -> None:
-            names = names_of(code)
-            if names is not None:
-                place = _Place(code, names)
-                self._stack().append(place)
+            function = function_of(code)
+            place = None if function is None else begun(code, function)
+            if place is not None:
                 self._move(place, sys._getframe(1).f_lineno)
 
-        def at_line(code: CodeType, line: int) -> None:
+        def at_line(code: CodeType, line: int) -> Any:
             stack = self._stack()
+            function = function_of(code)
+            if function is None or function.skipped:
+                return monitoring.DISABLE
             if not stack or stack[-1].code is not code:
                 # A frame of another thread, which was running before.
-                stack.append(_Place(code, names_of(code) or {}))
+                stack.append(_Place(code, function))
             place = stack[-1]
-            if line != place.line:
+            function.events += 1
+            if (function.events == _JUDGED_AT and function.is_too_fast()) or line != place.line:
                 self._move(place, line)
+            return monitoring.DISABLE if function.whole else None
 
         def left(code: CodeType, *_: Any) -> None:
             stack = self._stack()
@@ -344,17 +425,17 @@ class LineRanges:
 
         def restore() -> None:
             monitoring.set_events(tool, 0)
-            for code, names in [*known.values()]:
-                if names is not None:
+            for code, function in [*known.values()]:
+                if function is not None:
                     monitoring.set_local_events(tool, code, 0)
             for event in callbacks:
                 monitoring.register_callback(tool, event, None)
             monitoring.free_tool_id(tool)
 
         self._on, self._end = True, restore
-        for frame, names in self._running():
+        for frame, function in self._running():
             monitoring.set_local_events(tool, frame.f_code, local)
-            place = _Place(frame.f_code, names)
+            place = _Place(frame.f_code, function)
             self._stack().append(place)
             self._move(place, frame.f_lineno)
         for event, callback in callbacks.items():
