@@ -200,3 +200,15 @@ def test_an_input_bound_run_is_told_of_data_loading_first(tmp_path: Path) -> Non
     assert saved["launch_bound"] > saved["data_loading"] > 40_000
     assert advice.plan[0].rule == advice.findings[0].rule.id == "data_loading"
     assert advice.plan[0].saving_ns == saved["data_loading"]
+
+
+def test_idle_time_saves_no_more_than_the_step_without_the_profiler_has() -> None:
+    b = TraceBuilder(unprofiled_step_ns=40_000.0)
+    for number in range(3):
+        b.step(number, 100_000 * number, 100_000, process=9)
+        b.row("ops", name="aten::mm", process=9, thread=1, start=100_000 * number, duration=30_000)
+        b.operator(
+            "aten::mm", 100_000 * number, 30_000, process=9, step=number, op=number, stream=1
+        )
+    (finding,) = (one for one in advise(b.build()).findings if one.rule.id == "host_bound")
+    assert finding.saving_ns == 40_000 - 30_000

@@ -150,6 +150,15 @@ class Figures:
         """Busy time of the devices within ``window_ns``."""
         return int((self.measured if self.stepped else self.busy)["busy_ns"].sum())
 
+    @property
+    def longest_idle_ns(self) -> int | None:
+        """Of steps on the recorded clock that were timed without the profiler, too: the time in all
+        of them that is not busy then; else None."""
+        timed = self._trace.meta.unprofiled_step_ns
+        if timed is None or not self.stepped or self._trace.recorded is not None:
+            return None
+        return max(round(timed * self.units) - self.busy_ns, 0)
+
     @cached_property
     def breakdown(self) -> pl.DataFrame:
         """Time by class: :func:`traceana.analyze.classes.breakdown`."""

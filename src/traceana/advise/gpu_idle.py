@@ -337,8 +337,9 @@ def idle_for(
     culprit = _culprit(evidence, "line", total) or _culprit(evidence, by, total)
     if evidence["line"].null_count() == evidence.height:
         evidence = evidence.drop("line")
+    longest = figures.longest_idle_ns
     return Found(
-        total + more,
+        total + more if longest is None else min(total + more, longest),
         {
             "idle_ns": figures.each(total),
             "share": total / figures.window_ns,

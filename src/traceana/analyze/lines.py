@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -67,6 +67,13 @@ COLUMNS: Final = laid_out(
         Column("other_ns", TIME, "time of other work", additive=True),
         Column("copy_ns", TIME, "time of its copies", additive=True),
         Column("time_ns", TIME, "all of these", additive=True),
+        Column(
+            "total_ns",
+            TIME,
+            "that of the line and of all that it calls, each once",
+            title="with calls",
+            additive=True,
+        ),
         Column("share", SHARE, "of the GPU time, copies and memsets included, as in `report`"),
         Column(
             "idle_ns",
@@ -88,27 +95,31 @@ COLUMNS: Final = laid_out(
     dropped="flops host_ns optimizer_ns other_ns copy_ns calls function forward_ns backward_ns",
 )
 KEYS: Final[Mapping[LinesBy, tuple[str, ...]]] = {
-    "line": ("file", "line", "function"),
+    "line": ("file", "line"),
     "function": ("file", "function"),
     "file": ("file",),
     "stack": ("file", "line", "function", "stack"),
 }
 """The columns that identify a row."""
-_SUMMED: Final = tuple(column.name for column in COLUMNS if column.additive)
+_SUMMED: Final = tuple(
+    column.name for column in COLUMNS if column.additive and column.name != "total_ns"
+)
 
 
 def lines(trace: Trace, by: LinesBy = "line") -> Result:
     """Return the work of ``trace`` by line of the program, function, file or stack of lines.
 
     The columns are :data:`COLUMNS`. The rows add up to all work; work without a line has rows of
-    its own, with the reason in ``file``. Most time first, then most idle time.
+    its own, with the reason in ``file``. Lines with most time and idle time together come first.
     """
     frames = trace.tables.frames
-    first = []
-    if by in ("line", "stack"):
-        first = [pl.col("text").first()]
-    elif by == "function":
-        first = [pl.col("line").min()]
+    # A comprehension is a function of its own on its line: the one around it comes first.
+    first = {
+        "line": [pl.col("function", "text").first()],
+        "stack": [pl.col("text").first()],
+        "function": [pl.col("line").min()],
+        "file": [],
+    }[by]
     keys = KEYS[by]
     known = _SUMMED
     if not has_stacks(trace):
@@ -118,8 +129,10 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
     # A frame of the program whose work, waits and time are nothing did run nothing.
     table = table.filter(pl.any_horizontal(pl.col(known) != 0))
     unknown = (pl.lit(None, pl.Int64).alias(name) for name in _SUMMED if name not in known)
+    table = table.join(with_calls(trace, keys), on=keys, how="left", nulls_equal=True)
     table = table.with_columns(share_of(work_ns(trace)), *unknown)
-    order = ["time_ns", "idle_ns", "host_ns", *keys]
+    of_step = pl.col("time_ns") + pl.col("idle_ns").fill_null(0)
+    order = [of_step, "time_ns", "host_ns", *keys]
     table = table.sort(order, descending=[True, True, True, *[False] * len(keys)], nulls_last=True)
     table = conformed(table, COLUMNS)
     rows = work(trace, "frame", "duration")
@@ -137,6 +150,43 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
             f"text not shown, changed or gone since the recording: {', '.join(changed[:3])}{more}"
         )
     return Result(table, sums(table, *known), tuple(notes), COLUMNS)
+
+
+def with_calls(trace: Trace, keys: Sequence[str]) -> pl.DataFrame:
+    """Return ``total_ns`` by ``keys``: the time of a row and of all frames that it calls.
+
+    Of a recursion the outermost frame counts.
+    """
+    named = by_frame(trace)
+    frames = trace.tables.frames
+    total = np.zeros(frames.height + 2, dtype=np.int64)
+    total[named["place"].to_numpy()] = named["time_ns"].to_numpy()
+    parent = from_rows(frames["parent"])
+    # A caller has a smaller number.
+    for frame in range(frames.height - 1, 0, -1):
+        if parent[frame] != NONE:
+            total[parent[frame]] += total[frame]
+    stacked = frames.with_columns(frame_labels(trace.tables)["stack"].cast(pl.String))
+    key = stacked.select(pl.struct(keys).rank("dense")).to_series().to_numpy()
+    outermost = np.ones(frames.height, dtype=np.bool_)
+    above = parent.copy()
+    while (above != NONE).any():
+        outermost &= (above == NONE) | (key[above] != key)
+        above = take(parent, above)
+    without = named.filter(pl.col("place") >= frames.height)
+    return (
+        pl.concat(
+            [
+                stacked.select(keys)
+                .with_columns(pl.Series("total_ns", total[:-2]))
+                .filter(pl.Series(outermost)),
+                without.select(*keys, pl.col("time_ns").alias("total_ns")),
+            ],
+            how="vertical_relaxed",
+        )
+        .group_by(keys)
+        .agg(pl.col("total_ns").sum())
+    )
 
 
 def has_stacks(trace: Trace) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.lines import COLUMNS as OF_LINES
-from traceana.analyze.lines import by_frame
+from traceana.analyze.lines import by_frame, with_calls
 from traceana.errors import NoSuchSelectionError, suggested
 from traceana.result import Result, share_of, sums
 from traceana.runs.source_files import source_lines
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from traceana.trace import Trace
 
-_FIGURES: Final = ("calls", "time_ns", "share", "idle_ns", "host_ns", "flops")
+_FIGURES: Final = ("calls", "time_ns", "total_ns", "share", "idle_ns", "host_ns", "flops")
 COLUMNS: Final = laid_out(
     (
         Column("line", NUMBER, "number of the line; null between regions of the file"),
@@ -41,13 +41,19 @@ def source_listing(trace: Trace, file: str) -> Result:
     :class:`~traceana.errors.NoSuchSelectionError` where no file, or several, are called so.
     """
     name = _named(files_by_time(trace), file)
-    figures = [column.name for column in COLUMNS if column.additive]
+    figures = [column.name for column in COLUMNS if column.additive and column.name != "total_ns"]
     of_lines = (
         by_frame(trace)
         .filter(pl.col("file") == name)
         .group_by("line")
         .agg(pl.col(figures).sum(), pl.col("text").first().alias("executed"))
-        .filter(pl.any_horizontal(pl.col(figures) != 0))
+        .join(
+            with_calls(trace, ("file", "line")).filter(pl.col("file") == name).drop("file"),
+            on="line",
+            how="full",
+            coalesce=True,
+        )
+        .filter(pl.any_horizontal(pl.col(*figures, "total_ns") != 0))
     )
     text = source_lines(Path(trace.meta.source).parent, [name]).get(name)
     notes = () if text is not None else (f"the recording does not keep the text of {name}",)

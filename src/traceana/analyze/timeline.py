@@ -286,6 +286,8 @@ def _idle(rows: pl.DataFrame) -> pl.DataFrame:
         pl.format("idle: {}", pl.col("cause").str.replace_all("_", " ")).alias("name"),
         pl.col("cause").alias("category"),
         "operator",
+        # Its place alone, without its text.
+        pl.col("line").str.extract(r"^(.*?:\d+)(?: |$)").alias("line"),
     )
 
 

@@ -150,13 +150,14 @@ GAP_COLUMNS: Final = laid_out(
         SHARE_OF_WINDOW,
         KEYS["operator"],
         KEYS["range"],
+        KEYS["line"],
         Column("call", LONG, "the call that the host was in, or that had launched the next work"),
         Column("step", NUMBER, "number of the step in which the next work was launched"),
         Column("before", KERNEL, "name of the work that ended last"),
         Column("after", KERNEL, "name of the work that starts next"),
     ),
     hidden="explained_ns share call step",
-    dropped="before range after operator",
+    dropped="before range after operator line",
 )
 
 _GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -387,6 +388,7 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
         "span_ns",
         whole.tables.ops["name"].gather(gaps["op"]).alias("operator"),
         whole.tables.ranges["text"].gather(gaps["range"]).alias("range"),
+        _lines(whole, gaps),
         whole.tables.calls["name"].gather(gaps["call"]).alias("call"),
         step.alias("step"),
         *(

@@ -115,8 +115,6 @@ def layer_icicle(tree: pl.DataFrame, basis: Basis | None = None) -> list[Icicle]
     label = pl.struct("label", "category", "calls").map_elements(_node_label, pl.String)
     whole, per = tree["time_ns"].item(0), "" if basis is None else f" {basis.per}"
     steps = 1 if basis is None else basis.steps
-    if basis is not None:
-        tree = tree.with_columns(pl.col("calls") / steps)
     shown = tree.with_columns((pl.col("time_ns") / whole).alias("share"), label.alias("label"))
     return [
         Icicle(

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from traceana.analyze import lines as analysis
 from traceana.analyze.summaries import needs_timeline
 from traceana.report.charts.colours import PALETTE
-from traceana.report.page import Facts, Heading, Icicle
+from traceana.report.page import Facts, Heading, Icicle, Table
 from traceana.report.pages.bars import bars
-from traceana.report.pages.single_table import per_step_result, table_result
+from traceana.report.pages.single_table import per_step_result, ranked, table_result
 from traceana.table import COUNT, LINE, LONG, SHARE, TIME, Column, chosen
 from traceana.timeline.work import processor
 from traceana.trace.work import line_name
@@ -49,7 +49,7 @@ def lines(
     if source is not None:
         return listing(trace, source, sums=sum)
     analyze = partial(analysis.lines, by=by)
-    page = _tree_page if by == "stack" else _page
+    page = {"stack": _tree_page, "function": _function_page}.get(by, _page)
     return per_step_result(trace, analyze, page, keys=analysis.KEYS[by], sums=sum, idle=True)
 
 
@@ -65,6 +65,9 @@ def listing(trace: Trace, file: str, *, sums: bool = False) -> CommandResult:
     return per_step_result(trace, analyze, page, keys=("line",), sums=sums, idle=True)
 
 
+_BY_FUNCTION: Final = tuple(
+    name for name in ranked(analysis.COLUMNS) if name not in ("function", "text")
+)
 _MOST_FILES: Final = 8
 _LEAST_OF_FILE: Final = 0.01
 """Share of all work, or of all idle time, of a file that a page of everything shows."""
@@ -79,17 +82,38 @@ def sources(trace: Trace) -> tuple[Block, ...]:
         pl.col(name) >= (_LEAST_OF_FILE * pl.col(name).sum()).clip(1)
         for name in ("time_ns", "idle_ns")
     )
+    pages = {
+        file: listing(trace, file).page(columns=("line", "time", "total", "idle", "text")).blocks
+        for file in files.filter(large)["file"].head(_MOST_FILES)
+    }
+    # One scale of heat for all files: the part of the step that a line takes.
+    heat = pl.col("time_ns").fill_null(0) + pl.col("idle_ns").fill_null(0)
+    tables = [block for shown in pages.values() for block in shown if isinstance(block, Table)]
+    hottest = max((table.frame.select(heat.max()).item() or 0 for table in tables), default=0)
     blocks: list[Block] = []
-    for file in files.filter(large)["file"].head(_MOST_FILES):
-        shown = listing(trace, file).page(columns=("line", "time", "idle", "text")).blocks
+    for file, shown in pages.items():
         blocks.append(Heading(file))
-        blocks += [block for block in shown if not isinstance(block, Facts)]
+        for block in shown:
+            if isinstance(block, Table):
+                frame = block.frame.with_columns(heat.alias("heat_ns"))
+                blocks.append(
+                    replace(block, frame=frame, bars="heat_ns", largest_hidden=float(hottest))
+                )
+            elif not isinstance(block, Facts):
+                blocks.append(block)
     return tuple(blocks)
 
 
-def _page(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
+def _function_page(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
+    return _page(trace, result, basis, dropped=_BY_FUNCTION)
+
+
+def _page(
+    trace: Trace, result: Result, basis: Basis | None, *, dropped: tuple[str, ...] = ()
+) -> CommandResult:
     return table_result(
         *("lines", result, trace),
+        dropped=dropped,
         summed=True,
         screenful=30,
         basis=basis,
@@ -195,7 +219,6 @@ def line_icicle(tree: pl.DataFrame, steps: int, of: str) -> list[Icicle]:
         pl.col("place").alias("path"),
         file.alias("category"),
         (pl.col("time_ns") / whole).alias("share"),
-        pl.col("calls") / steps,
     )
     return [
         Icicle(

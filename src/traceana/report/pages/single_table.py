@@ -68,7 +68,7 @@ def table_result(
         if summed and trace and shown.frame.height:
             over = (_sums(trace, table) if basis is None else _means(basis, table),)
         facts = () if below is None else below(shown)
-        blocks = (*over, table, *facts, *notes_of(shown.notes))
+        blocks = (*over, table, *facts, *notes_of(rows.notes))
         source = {} if trace is None else source_of(trace)
         return Page(command, blocks, data_of(shown, source, sections()))
 
