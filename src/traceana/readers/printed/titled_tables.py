@@ -51,6 +51,8 @@ class SummaryColumn(msgspec.Struct):
     unit: str | None
     """The unit of cells that are printed without one."""
     is_percent: bool
+    may_be_empty: bool = False
+    """Whether cells without text are printed: an operator without a stack has no location."""
 
 
 class SummaryTable(msgspec.Struct):
@@ -359,7 +361,10 @@ def _empty_table(
         described = _TITLES.get(title.lower())
         # Padded cells have no quotes: three numbers in one column are three words.
         words = 3 if separator == " " and described and described.unit == "axes" else 1
-        columns += [SummaryColumn(figure, unit, title.endswith("%")) for _ in range(words)]
+        may_be_empty = title.lower() == "source location"
+        columns += [
+            SummaryColumn(figure, unit, title.endswith("%"), may_be_empty) for _ in range(words)
+        ]
     figures = [column.figure for column in columns]
     if profiler is Profiler.NSYS and lower[0].split(" (")[0] == "total":
         columns[0].figure = figures[0] = "bytes"
@@ -497,6 +502,12 @@ def _divisions(line: str, table: SummaryTable) -> Iterator[list[str]]:
         divisions = [by_padding, [] if any(map(_MEMORY_UNIT.fullmatch, by_words)) else by_words]
         if not by_padding and len(padded) > 1 and name_at == 0:
             yield _right_aligned(padded, table)
+        filled = [column for column in table.columns if not column.may_be_empty]
+        if len(filled) < width and (by_filled := joined(padded, len(filled), name_at, "  ")):
+            cells = iter(by_filled)
+            divisions.insert(
+                1, ["" if column.may_be_empty else next(cells) for column in table.columns]
+            )
     yield from ([*type_cell, *cells] for cells in divisions if cells and len(cells) == width)
 
 
