@@ -28,6 +28,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "aggregate": ("note", "events that aggregate several and have no time"),
     "rounded": ("note", "events with times finer than a nanosecond, rounded"),
     "few_digits": ("note", "times and sizes printed with fewer digits than nanoseconds and bytes"),
+    "other_run": ("note", "rows of the printed tables of other runs: the first run is shown"),
     "several_reports": ("note", "printed reports of several processes or runs, added up"),
     "system_call": ("note", "calls of the operating system"),
     "unknown_category": ("note", "events of an unsupported category"),

@@ -227,10 +227,21 @@ def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
     time = "not printed" if summary["time_ns"] is None else numbers.duration(summary["time_ns"])
     if summary["plus_minus_ns"]:
         time += f" ± {numbers.duration(summary['plus_minus_ns'])}"
+    properties = whole.trace.meta.properties
+    loading_ns, cpu_ns = (properties.get(name) for name in ("data_loader_ns", "printed_cpu_ns"))
+    if loading_ns is not None:
+        loading = f"DataLoader {numbers.duration(loading_ns)}"
+        if cpu_ns:
+            share = numbers.share(loading_ns / cpu_ns)
+            loading = f"{numbers.duration(cpu_ns)} · {loading} ({share})"
+        yield "CPU time", loading
     yield "Printed summary", f"no timeline: {rows} with names, calls and times"
     if summary["printed_total_ns"] is not None:
         time += f" of {numbers.duration(summary['printed_total_ns'])} printed total"
-    yield f"{whole.processor} time", time
+        if annotations_ns := properties.get("printed_annotations_ns"):
+            time += f" including {numbers.duration(annotations_ns)} of annotations"
+    in_operators = loading_ns is not None and whole.trace.on_cpu
+    yield "CPU operators" if in_operators else f"{whole.processor} time", time
     if whole.facts["kernels"]:
         yield "Kernels", _kernel_counts(whole)
     if summary["host_calls"]:
