@@ -9,6 +9,7 @@ import polars as pl
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import NoSuchSelectionError
+from traceana.timeline.work import unsupported_driver
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def unrecorded(trace: Trace) -> str | None:
         return (
             f"the work of {', '.join(unread)} is in the file and not read: only GPUs and CPUs are"
         )
-    older = _older(trace, properties)
+    older = unsupported_driver(trace) or _older(trace, properties)
     instead = _RECORD.get(trace.meta.format)
     advice = "record the GPU too" if instead is None else f"record with {instead}"
     lost = trace.tables.ledger.filter(reason="no_device_work")["count"].sum()
@@ -53,6 +54,8 @@ def unrecorded(trace: Trace) -> str | None:
         return f"{work}: {advice if older is None else older}"
     if kinds.is_in(DEVICE_WORK).any():
         return None if older is None else f"copies are recorded and no kernels: {older}"
+    if "unsupported_driver" in properties:
+        return older
     devices = trace.tables.devices.filter(pl.col("device") != CPU_DEVICE)
     if devices.is_empty() or properties.get("cuda_traced") != "false":
         return None

@@ -197,7 +197,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield label, f"{numbers.count(facts['cpu_operators'])} · {missing}"
     else:
         device_work = whole.breakdown.frame.height
-        yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
+        is_recorded = whole.unrecorded is None and not device_work
+        yield "Kernels", "none: no GPU activity" if is_recorded else "none recorded"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
 
