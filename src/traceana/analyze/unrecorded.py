@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import NoSuchSelectionError
-from traceana.timeline.work import unsupported_driver
+from traceana.timeline.work import counted, unsupported_driver
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def unrecorded(trace: Trace) -> str | None:
         return (
             f"the work of {', '.join(unread)} is in the file and not read: only GPUs and CPUs are"
         )
+    if (unread := unread_work(trace)) is not None:
+        return unread
     older = unsupported_driver(trace) or _older(trace, properties)
     instead = _RECORD.get(trace.meta.format)
     advice = "record the GPU too" if instead is None else f"record with {instead}"
@@ -61,6 +63,21 @@ def unrecorded(trace: Trace) -> str | None:
         return None
     names = ", ".join(devices["name"].drop_nulls().unique(maintain_order=True))
     return f"{names or 'the GPU'} was not recorded, CUDA was not traced: {advice}"
+
+
+def unread_work(trace: Trace) -> str | None:
+    """Return the events that look like device work and are not read, with their time, else None."""
+    unread = trace.tables.ledger.filter(reason="unread_work")
+    if unread.is_empty():
+        return None
+    by_category = unread.group_by("detail", maintain_order=True).agg(
+        pl.col("count").sum(), pl.col("time_ns").sum()
+    )
+    listed = ", ".join(
+        f"{counted(count, 'event', 'events')} of category {category} ({time_ns / 1e6:,.2f} ms)"
+        for category, count, time_ns in by_category.iter_rows()
+    )
+    return f"{listed}: in the file and not read"
 
 
 def _older(trace: Trace, properties: Mapping[str, Any]) -> str | None:

@@ -91,7 +91,7 @@ def why_no_work(trace: Trace) -> str:
         return "no activities in the selected steps, devices and ranks"
     # The profiler's own work is nothing that the program marked.
     rows = {name: trace.tables[name].height for name in ("ops", "calls", "counters")}
-    rows["ranges"] = (trace.tables.ranges["kind"] != "overhead").sum()
+    rows["ranges"] = int((trace.tables.ranges["kind"] != "overhead").sum())
     has = ", ".join(
         counted(rows[table], noun, nouns)
         for table, noun, nouns in (
@@ -102,8 +102,17 @@ def why_no_work(trace: Trace) -> str:
         )
         if rows[table]
     )
+    if pairs := _unread_pairs(trace):
+        has = f"{counted(pairs, 'pair', 'pairs')} of begin and end events, not read"
     why = f": {reason}" if (reason := unsupported_driver(trace)) is not None else ""
     return f"no device activities in the file{f', only {has}' if has else ''}{why}"
+
+
+def _unread_pairs(trace: Trace) -> int:
+    """Return the number of pairs that begin and end asynchronous work in a Chrome trace."""
+    phases = trace.tables.ledger.filter(reason="unknown_category")
+    phase = phases["detail"].str.split(" ").list.first()
+    return max(int(phases.filter(phase == mark)["count"].sum()) for mark in "be")
 
 
 def unsupported_driver(trace: Trace) -> str | None:
