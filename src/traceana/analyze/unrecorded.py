@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _RECORD: Final = {
     "nsys": "nsys profile --trace=cuda,nvtx",
+    "nvprof": "nvprof --profile-from-start on",
     "kineto": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
 }
 """What records the GPU's work, by format."""
@@ -59,9 +60,14 @@ def unrecorded(trace: Trace) -> str | None:
     if "unsupported_driver" in properties:
         return older
     devices = trace.tables.devices.filter(pl.col("device") != CPU_DEVICE)
-    if devices.is_empty() or properties.get("cuda_traced") != "false":
+    if devices.is_empty():
         return None
     names = ", ".join(devices["name"].drop_nulls().unique(maintain_order=True))
+    if trace.meta.format == "nvprof":
+        # nvprof describes a GPU once the program uses it.
+        return f"no kernels of {names or 'the GPU'} are recorded: {advice}"
+    if properties.get("cuda_traced") != "false":
+        return None
     return f"{names or 'the GPU'} was not recorded, CUDA was not traced: {advice}"
 
 

@@ -158,10 +158,21 @@ def _devices(facts: Mapping[str, Any], *, with_cpu: bool) -> str:
     for device in facts["devices"]:
         is_cpu = device["device"] == CPU_DEVICE
         if device["activities"] and device["device"] is not None and (with_cpu or not is_cpu):
-            unnamed = "CPU" if is_cpu else "unknown GPU"
-            name = device["name"] or unnamed
+            name = device["name"] or ("CPU" if is_cpu else _unnamed_gpu(device))
             working[name] = working.get(name, 0) + 1
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in working.items())
+
+
+def _unnamed_gpu(device: Mapping[str, Any]) -> str:
+    """Return what the trace has about a GPU without a name: ``CC 7.0, 80 SMs, 16.9 GB``."""
+    facts = []
+    if device["compute_capability"]:
+        facts.append(f"CC {device['compute_capability']}")
+    if device["multiprocessors"]:
+        facts.append(f"{device['multiprocessors']} SMs")
+    if device["memory_bytes"]:
+        facts.append(numbers.size(device["memory_bytes"]))
+    return ", ".join(facts) or "unknown GPU"
 
 
 def _head(whole: Overview) -> Iterator[tuple[str, str]]:
