@@ -75,7 +75,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     ),
     "no_device": ("problem", "device work without a device: in no device's utilization"),
     "no_direction": ("problem", "copies without a direction: in no advice on copies"),
-    "no_size": ("problem", "copies and memsets without a size: in no bandwidth"),
+    "no_size": ("problem", "copies without a size: in no bandwidth"),
     "unread_work": ("problem", "events of an unsupported category that look like device work"),
     "zero_timestamp": ("problem", "events with a start of 0: the profiler lost their times"),
     "duplicate": ("problem", "events recorded twice, identical"),
