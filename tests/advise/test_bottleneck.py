@@ -167,7 +167,7 @@ def test_profiler_overhead_in_few_steps_does_not_decide_the_bottleneck(tmp_path:
     assert (found.bound, found.by, found.profiler_steps) == ("host-bound", HOST, 1)
     assert found.share == pytest.approx(0.5, abs=0.05)
     (overhead,) = (one for one in advice.findings if one.rule.id == "profiler_overhead")
-    assert sentence(overhead).endswith("during profiler overhead, in 1 of 8 steps")
+    assert sentence(overhead).endswith("during profiler overhead, in 1 of 8 steps: step 4")
 
 
 def test_without_kernels_the_bottleneck_is_not_determined() -> None:

@@ -41,6 +41,16 @@ def test_a_program_that_ran_on_the_cpu_lacks_nothing() -> None:
     assert missing(built(properties={"cuda_traced": "true"})) is None
 
 
+def test_ranges_of_nvprof_on_a_gpu_without_its_kernels() -> None:
+    b = TraceBuilder(format="nvprof", producer="NVIDIA nvprof")
+    b.row("ranges", text="step 1", kind="nvtx", process=9, thread=1, start=0, duration=1_000)
+    assert missing(b) is None
+    b.row("devices", device=0, name="Tesla V100")
+    assert missing(b) == (
+        "no kernels of Tesla V100 are recorded: record with nvprof --profile-from-start on"
+    )
+
+
 def test_an_nsys_older_than_cuda_records_copies_and_no_kernels() -> None:
     for driver, expected in (
         ("13000", "copies are recorded and no kernels: nsys 2023.4 is older than the driver's "

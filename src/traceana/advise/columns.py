@@ -217,6 +217,7 @@ EVIDENCE: Final = laid_out(
         Column("wait_ns", TIME, "waits for other ranks"),
         Column("wall_ns", TIME, "wall time of a step"),
         Column("warm_up", FLAG, "whether the step is warm-up"),
+        Column("which", TEXT, "steps with profiler overhead, where they are few"),
         Column("work", PART, "kind of work: memset, fill, addition"),
         Column("workspace_bytes", BYTES, "workspace of the other algorithm; null if unknown"),
     ),

@@ -357,12 +357,17 @@ class Figures:
         return int(frame.filter(pl.col("cause").cast(pl.String).is_in(causes))["time_ns"].sum())
 
     @cached_property
+    def profiler_step_numbers(self) -> list[int]:
+        """Numbers of the measured steps with idle time during profiler overhead."""
+        if not self.stepped:
+            return []
+        rows = self.idle("step").filter(pl.col("cause").cast(pl.String) == "profiler")
+        return rows.filter(pl.col("time_ns") > 0)["step"].unique().sort().to_list()
+
+    @property
     def profiler_steps(self) -> int | None:
         """Number of measured steps with idle time during profiler overhead; None without steps."""
-        if not self.stepped:
-            return None
-        rows = self.idle("step").filter(pl.col("cause").cast(pl.String) == "profiler")
-        return rows.filter(pl.col("time_ns") > 0)["step"].n_unique()
+        return len(self.profiler_step_numbers) if self.stepped else None
 
     @cached_property
     def devices(self) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec.structs import replace
@@ -61,11 +61,15 @@ def algorithm_search(figures: Figures) -> Found | None:
     )
 
 
+_MOST_NAMED: Final = 3
+"""Steps with profiler overhead that a finding names."""
+
+
 @rule(
     title="profiler overhead",
     kind="measurement validity",
     sentence="GPU idle {idle_ns} ({share}) during profiler overhead[, in {steps} of {steps_count} "
-    "steps]",
+    "steps][: {which}]",
     estimate="no saving; shown is the idle time with the cause profiler.",
     caveat="Only overhead that the profiler itself records is included.",
     change=Change(
@@ -81,7 +85,12 @@ def profiler_overhead(figures: Figures) -> Found | None:
         return None
     steps = figures.profiler_steps
     every = None if steps is None else figures.measured["step"].n_unique()
-    found = idle_for(figures, "profiler", steps=steps, steps_count=every)
+    numbers = figures.profiler_step_numbers
+    which = None
+    # Few steps are named: the others have no overhead.
+    if every is not None and 0 < len(numbers) <= _MOST_NAMED and 2 * len(numbers) < every:
+        which = f"step{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+    found = idle_for(figures, "profiler", steps=steps, steps_count=every, which=which)
     return None if found is None else replace(found, saving_ns=0)
 
 

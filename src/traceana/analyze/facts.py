@@ -84,7 +84,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "step_numbers": span_of(trace.tables.steps["number"].unique().to_list()) or None,
         "operators": trace.tables.ops.height,
         "calls": trace.tables.calls.height,
-        "ranges": trace.tables.ranges.height,
+        "ranges": int((trace.tables.ranges["kind"] != "overhead").sum()),
         "layers": trace.tables.layers.filter(pl.col("role") == "layer").height,
         "counters": _counters(trace),
         "summary": _summary(trace),

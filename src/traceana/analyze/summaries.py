@@ -97,6 +97,12 @@ def notes(trace: Trace) -> tuple[str, ...]:
         return ()
     rows = counted(trace)
     lines = ["printed summary without a timeline: no steps, layers, idle or exposed time"]
+    if others := trace.meta.properties.get("other_runs"):
+        lines.insert(
+            0,
+            f"{len(others) + 1} runs in the file, the first is shown \u00b7 {', '.join(others)} "
+            "\u00b7 compare them as one file each: traceana diff",
+        )
     if trace.meta.properties.get("device_times") == "inclusive":
         lines.append("CPU times: those of the GPU include inner operators (PyTorch 1.6 and older)")
     untimed = rows["total_ns"].null_count()
@@ -106,7 +112,7 @@ def notes(trace: Trace) -> tuple[str, ...]:
     if rows["precision_ns"].fill_null(1).max() not in (1, None):
         lines.append(f"times as printed: their sum is within \u00b1{off:,} ns")
     total = None if trace.on_cpu else trace.meta.properties.get("printed_total_ns")
-    printed = int(rows["total_ns"].sum())
+    printed = int(rows["total_ns"].sum()) + trace.meta.properties.get("printed_annotations_ns", 0)
     if isinstance(total, int) and total > printed + 2 * off:
         lines.append(
             f"rows not printed: {100 * (total - printed) / total:.1f} % of the printed total, "

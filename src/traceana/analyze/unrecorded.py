@@ -9,6 +9,7 @@ import polars as pl
 
 from traceana.analyze.summaries import needs_timeline
 from traceana.errors import NoSuchSelectionError
+from traceana.timeline.work import counted, unsupported_driver
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _RECORD: Final = {
     "nsys": "nsys profile --trace=cuda,nvtx",
+    "nvprof": "nvprof --profile-from-start on",
     "kineto": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
 }
 """What records the GPU's work, by format."""
@@ -44,7 +46,9 @@ def unrecorded(trace: Trace) -> str | None:
         return (
             f"the work of {', '.join(unread)} is in the file and not read: only GPUs and CPUs are"
         )
-    older = _older(trace, properties)
+    if (unread := unread_work(trace)) is not None:
+        return unread
+    older = unsupported_driver(trace) or _older(trace, properties)
     instead = _RECORD.get(trace.meta.format)
     advice = "record the GPU too" if instead is None else f"record with {instead}"
     lost = trace.tables.ledger.filter(reason="no_device_work")["count"].sum()
@@ -53,11 +57,33 @@ def unrecorded(trace: Trace) -> str | None:
         return f"{work}: {advice if older is None else older}"
     if kinds.is_in(DEVICE_WORK).any():
         return None if older is None else f"copies are recorded and no kernels: {older}"
+    if "unsupported_driver" in properties:
+        return older
     devices = trace.tables.devices.filter(pl.col("device") != CPU_DEVICE)
-    if devices.is_empty() or properties.get("cuda_traced") != "false":
+    if devices.is_empty():
         return None
     names = ", ".join(devices["name"].drop_nulls().unique(maintain_order=True))
+    if trace.meta.format == "nvprof":
+        # nvprof describes a GPU once the program uses it.
+        return f"no kernels of {names or 'the GPU'} are recorded: {advice}"
+    if properties.get("cuda_traced") != "false":
+        return None
     return f"{names or 'the GPU'} was not recorded, CUDA was not traced: {advice}"
+
+
+def unread_work(trace: Trace) -> str | None:
+    """Return the events that look like device work and are not read, with their time, else None."""
+    unread = trace.tables.ledger.filter(reason="unread_work")
+    if unread.is_empty():
+        return None
+    by_category = unread.group_by("detail", maintain_order=True).agg(
+        pl.col("count").sum(), pl.col("time_ns").sum()
+    )
+    listed = ", ".join(
+        f"{counted(count, 'event', 'events')} of category {category} ({time_ns / 1e6:,.2f} ms)"
+        for category, count, time_ns in by_category.iter_rows()
+    )
+    return f"{listed}: in the file and not read"
 
 
 def _older(trace: Trace, properties: Mapping[str, Any]) -> str | None:

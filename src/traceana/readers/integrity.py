@@ -177,8 +177,9 @@ def bounded(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.
 
     The longest rows of a table whose durations add up to more than int64 holds are dropped as
     ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``; names
-    of more than 64 KiB are cut, as ``oversized``. Device work without a device is counted as
-    ``no_device``.
+    of more than 64 KiB are cut, as ``oversized``. Device work without a device, direction or size
+    is counted as ``no_device``, ``no_direction`` and ``no_size``: a new version of a format may
+    have the fact in another place.
     """
     fitting = dict(frames)
     for table, frame in frames.items():
@@ -188,19 +189,38 @@ def bounded(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.
             lost = frame.height - fitting[table].height
             ledger.add("impossible_time", lost, table=table)
     fitting = {table: _fitting(frame, table, ledger) for table, frame in fitting.items()}
-    activities = fitting.get("activities")
-    if activities is not None and "device" in activities and activities["device"].null_count():
-        lost_work = activities.filter(
-            pl.col("device").is_null() & pl.col("kind").is_in(DEVICE_WORK)
-        )
+    if (activities := fitting.get("activities")) is not None:
+        _count_missing_facts(activities, ledger)
+    return _short_names(fitting, ledger)
+
+
+_MISSING_FACTS: Final = (
+    # reason, column, value besides null, kinds of activities that have the fact
+    ("no_device", "device", None, DEVICE_WORK),
+    ("no_direction", "copy_kind", "unknown", ("memcpy",)),
+    # XPlane and ROCm have memsets without a size.
+    ("no_size", "bytes", None, ("memcpy",)),
+)
+
+
+def _count_missing_facts(activities: pl.DataFrame, ledger: Ledger) -> None:
+    """Count device work that lacks a fact which its kind always has; it is kept."""
+    for reason, column, unknown, kinds in _MISSING_FACTS:
+        if column not in activities:
+            continue
+        is_missing = activities[column].is_null()
+        if unknown is not None:
+            is_missing |= (activities[column] == unknown).fill_null(value=False)
+        elif not activities[column].null_count():
+            continue
+        lost = activities.filter(is_missing & activities["kind"].is_in(kinds))
         ledger.add(
-            "no_device",
-            lost_work.height,
+            reason,
+            lost.height,
             table="activities",
             kept=True,
-            time_ns=int(lost_work["duration"].sum()),
+            time_ns=int(lost["duration"].sum()),
         )
-    return _short_names(fitting, ledger)
 
 
 def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:

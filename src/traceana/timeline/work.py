@@ -89,14 +89,35 @@ def why_no_work(trace: Trace) -> str:
         )
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():
         return "no activities in the selected steps, devices and ranks"
+    # The profiler's own work is nothing that the program marked.
+    rows = {name: trace.tables[name].height for name in ("ops", "calls", "counters")}
+    rows["ranges"] = int((trace.tables.ranges["kind"] != "overhead").sum())
     has = ", ".join(
-        counted(rows, noun, nouns)
+        counted(rows[table], noun, nouns)
         for table, noun, nouns in (
             ("ops", "operator", "operators"),
             ("calls", "runtime call", "runtime calls"),
             ("ranges", "range", "ranges"),
             ("counters", "kernel launch with counters", "kernel launches with counters"),
         )
-        if (rows := trace.tables[table].height)
+        if rows[table]
     )
-    return f"no device activities in the file{f', only {has}' if has else ''}"
+    if pairs := _unread_pairs(trace):
+        has = f"{counted(pairs, 'pair', 'pairs')} of begin and end events, not read"
+    why = f": {reason}" if (reason := unsupported_driver(trace)) is not None else ""
+    return f"no device activities in the file{f', only {has}' if has else ''}{why}"
+
+
+def _unread_pairs(trace: Trace) -> int:
+    """Return the number of pairs that begin and end asynchronous work in a Chrome trace."""
+    phases = trace.tables.ledger.filter(reason="unknown_category")
+    phase = phases["detail"].str.split(" ").list.first()
+    return max(int(phases.filter(phase == mark)["count"].sum()) for mark in "be")
+
+
+def unsupported_driver(trace: Trace) -> str | None:
+    """Return that the profiler does not support the driver, in its own diagnostics; else None."""
+    driver = trace.meta.properties.get("unsupported_driver")
+    if driver is None:
+        return None
+    return f"{trace.meta.producer} does not support driver {driver}: use a newer nsys"

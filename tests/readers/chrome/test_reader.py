@@ -52,7 +52,7 @@ PLANES = [
                 span("aten::addmm", 10.5, 100.25, "CPU functions", 1),
                 span("aten::addmm", 30.5, 12.25, "CUDA functions", 0),
             ],
-            "PyTorch's legacy profiler",
+            "PyTorch's legacy profiler: 2 times of operators on CPU and GPU, and no kernels",
         ),
         (
             [

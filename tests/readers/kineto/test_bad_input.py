@@ -20,6 +20,7 @@ from traceana.errors import (
     UnknownFormatError,
 )
 from traceana.readers import read
+from traceana.readers.source import silent
 
 EVENTS = [kernel(f"k{i}", 10 * i + 5, 2, correlation=i) for i in range(200)]
 
@@ -221,3 +222,13 @@ def test_a_flow_without_a_time_is_counted_and_no_link(tmp_path: Path) -> None:
         trace.tables.ledger.filter(pl.col("table") == "links").select("reason", "count").rows()
     )
     assert sorted(counted) == [("flow", 1), ("flow", 1), ("missing_time", 1)]
+
+
+@pytest.mark.parametrize(
+    "text", ["[[1000, 2000], [[0, 1, 2], [0, 4, 5]]]", "[[1000, 0, 512, 1], [2000, 1, -1024, 2]]"]
+)
+def test_a_memory_timeline_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "memory.json"
+    path.write_text(text)
+    with pytest.raises(UnknownFormatError, match="memory timeline"):
+        read(path, silent)

@@ -21,6 +21,7 @@ from tests.readers.nsys.writing import (
     trace_of,
     write,
 )
+from tests.support.command_line import Run
 from traceana.trace import Trace
 
 START = 1_696_392_839_587_175_550
@@ -118,6 +119,30 @@ def test_events_that_nsys_lost_are_counted(tmp_path: Path, text: str, count: int
     plain = " ".join(text.split())
     assert ledger_of(trace).get(("dropped_by_profiler", plain), 0) == count
     assert trace.meta.properties["warnings"] == (plain,)
+
+
+def test_a_driver_that_nsys_does_not_support_is_the_reason(tmp_path: Path, run: Run) -> None:
+    text = (
+        "Installed CUDA driver version (13.3) is not supported by this build of Nsight Systems. "
+        "CUDA trace will be collected using libraries for driver version 12.9"
+    )
+    path = export(
+        tmp_path / "a.sqlite",
+        {
+            "META_DATA_EXPORT": EXPORT,
+            RUNTIME: [call(400, 500)],
+            "PROFILER_OVERHEAD": [
+                {"start": 10, "end": 90, "globalTid": gid(7, 8), "nameId": 3, "returnValue": 0}
+            ],
+            "DIAGNOSTIC_EVENT": [{"timestamp": 1, "severity": 2, "text": text, "globalPid": None}],
+        },
+    )
+    shown = run("report", path)
+    why = "does not support driver 13.3: use a newer nsys"
+    assert "no device activities in the file, only 1 runtime call: NVIDIA Nsight" in shown.stderr
+    assert why in shown.stderr.replace("\n", " ")
+    assert why in " ".join(shown.stdout.split())
+    assert "range" not in run("info", path).stdout
 
 
 GPU: Row = {

@@ -28,6 +28,8 @@ class Counted(msgspec.Struct):
     events: int = 0
     left_out: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """(reason, detail) -> events without a row in any table."""
+    left_out_ns: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """(reason, detail) -> their time, where it is read."""
     repaired: int = 0
     """Events whose JSON was invalid and has been repaired."""
     lost_fields: dict[str, int] = msgspec.field(default_factory=dict)
@@ -49,6 +51,8 @@ class Counted(msgspec.Struct):
         self.repaired += other.repaired
         for (reason, detail), events in other.left_out.items():
             self.count(reason, detail, events)
+        for key, time_ns in other.left_out_ns.items():
+            self.left_out_ns[key] = self.left_out_ns.get(key, 0) + time_ns
         for name, events in other.lost_fields.items():
             self.lose(name, events)
 

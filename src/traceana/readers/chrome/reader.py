@@ -124,16 +124,17 @@ def _refuse_devices(path: Path, columns: Columns) -> None:
             if pid
         ),
     }
-    exporter = None
     if _LEGACY_TORCH in processes:
-        exporter = "PyTorch's legacy profiler"
-    elif _ONNX_DEVICE in processes and any(
+        spans = sum(frame.height for frame in columns.complete)
+        raise UnknownFormatError(
+            f"{path} is a timeline of PyTorch's legacy profiler: {spans:,} times of operators on "
+            "CPU and GPU, and no kernels: record with torch.profiler (PyTorch 1.8.1 and later)"
+        )
+    if _ONNX_DEVICE in processes and any(
         frame["name"].cast(pl.String).is_in(_ONNX_SESSION).any() for frame in columns.complete
     ):
-        exporter = "ONNX Runtime"
-    if exporter is not None:
         raise UnknownFormatError(
-            f"{path} is a timeline of {exporter}, whose events of the GPU are not supported: "
+            f"{path} is a timeline of ONNX Runtime, whose events of the GPU are not supported: "
             "record it with nsys"
         )
 

@@ -156,7 +156,8 @@ def ledger_of(counted: Counted, source: ByteSource, end: Document) -> Ledger:
     """Return the ledger of the events that were left out, repaired, damaged or truncated."""
     ledger = Ledger()
     for (reason, detail), count in counted.left_out.items():
-        ledger.add(reason, count, table="-", detail=detail or None)
+        time_ns = counted.left_out_ns.get((reason, detail))
+        ledger.add(reason, count, table="-", time_ns=time_ns, detail=detail or None)
     for name, count in counted.lost_fields.items():
         ledger.add("lost_field", count, table="-", kept=True, detail=name)
     ledger.add("repaired", counted.repaired, table="-", kept=True)

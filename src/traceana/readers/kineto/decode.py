@@ -13,6 +13,7 @@ as soon as its columns exist.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeAlias, get_type_hints
@@ -24,6 +25,7 @@ from msgspec import field as named
 
 from traceana.readers.chrome.event_decoder import Counted, EventDecoder, integers, to_nanoseconds
 from traceana.readers.chrome.scanner import Column, Route, Scanned
+from traceana.readers.integrity import LONGEST_TRACE_NS
 
 Number: TypeAlias = int | str | float | None
 """An integer as the trace spells it."""
@@ -162,6 +164,12 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "input_types": ("r", "types"),
         "inputs": ("r", "inputs"),
     },
+    # Complete events of other categories, which have no row.
+    "unread": {
+        "category": ("s", "cat"),
+        "duration": ("t", "dur"),
+        **_each("i", "device", "stream"),
+    },
     "flow": {
         "category": ("s", "cat"),
         "id": ("i", "id"),
@@ -258,6 +266,10 @@ COMPLETE: Final = {
     "overhead": "range",
 }
 
+UNREAD: Final = "unread"
+"""The frame of complete events of other categories."""
+_LIKE_DEVICE_WORK: Final = re.compile(r"kernel|gpu|cuda|device|accelerator|ccp|profiler_range")
+"""Categories of device work, beside those whose events have a stream or a device."""
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
 BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """c10d's backends that run collectives on host threads. NCCL's collectives are kernels;
@@ -305,7 +317,7 @@ def columns_of(events: list[Event]) -> Columns:
         lower = (category or "").lower()
         frame = None
         if phase == "X":
-            frame = COMPLETE.get(lower)
+            frame = COMPLETE.get(lower, UNREAD)
         elif phase in ("i", "I"):
             frame = "instant"
         elif phase in ("s", "f") and lower not in LAUNCH_FLOWS:
@@ -388,11 +400,35 @@ def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
             columns.count("unknown_category", f"{phase} {category}".strip(), events)
 
 
+def _of_category(unread: pl.DataFrame, category: str | None) -> pl.DataFrame:
+    name = pl.col("category").cast(pl.String)
+    return unread.filter(name.is_null() if category is None else name == category)
+
+
+def _leave_out_complete(columns: Columns, category: str, events: pl.DataFrame) -> None:
+    """Count complete ``events`` of a lower-case category that have no row.
+
+    Those that look like device work are a problem with their time: a trace without them would look
+    like one of the CPU alone.
+    """
+    on_device = events.select((pl.any_horizontal(pl.col("device", "stream").is_not_null())).any())
+    if category != "trace" and (on_device.item() or _LIKE_DEVICE_WORK.search(category)):
+        columns.count("unread_work", category, events.height)
+        duration = events["duration"]
+        time_ns = duration.filter(duration.is_between(0, LONGEST_TRACE_NS)).sum()
+        columns.left_out_ns["unread_work", category] = columns.left_out_ns.get(
+            ("unread_work", category), 0
+        ) + int(time_ns)
+    else:
+        leave_out(columns, "X", category, events.height)
+
+
 def columns_from(scanned: Scanned) -> Columns:
     """Return the columns of Kineto's frames."""
     frames = scanned.frames
     columns = Columns(events=scanned.events)
     instants = frames.pop("instant", _NO_INSTANTS)
+    unread = frames.pop(UNREAD, None)
     memory = _NO_INSTANTS
     if MEMORY in scanned.texts:
         memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
@@ -420,8 +456,11 @@ def columns_from(scanned: Scanned) -> Columns:
             )
         columns.frames[name].append(frame[[*FRAMES[name]]])
     for route in scanned.routes:
-        if route.frame is None:
-            leave_out(columns, route.phase, (route.category or "").lower(), route.events)
+        category = (route.category or "").lower()
+        if route.frame == UNREAD and unread is not None:
+            _leave_out_complete(columns, category, _of_category(unread, route.category))
+        elif route.frame is None:
+            leave_out(columns, route.phase, category, route.events)
         elif route.frame == "instant":
             columns.count("instant", "", instants.height - memory.height)
             instants = memory  # counted once, where the first category of them stands

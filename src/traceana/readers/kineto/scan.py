@@ -16,6 +16,7 @@ from traceana.readers.kineto.decode import (
     COLUMNS,
     COMPLETE,
     LAUNCH_FLOWS,
+    UNREAD,
     Columns,
     Event,
     columns_from,
@@ -24,6 +25,7 @@ from traceana.readers.kineto.decode import (
 
 _RULES: Final = [
     *(Rule("X", category, frame) for category, frame in COMPLETE.items()),
+    Rule("X", None, UNREAD),
     *(
         Rule(phase, category, None if category else "flow")
         for phase in "sf"

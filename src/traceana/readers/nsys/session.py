@@ -38,6 +38,11 @@ _LOST_COUNT: Final = re.compile(
     r"dropped:?\s+(\d{1,15})\b|\blost\s+(\d{1,15})\b|\(\s*(\d{1,15})\s*\)\s+were lost", re.I
 )
 
+_UNSUPPORTED: Final = re.compile(
+    r"CUDA driver version \(?([\d.]+)\)? is not supported by this \w+ of Nsight Systems"
+)
+"""nsys then loads the libraries of an older driver, which record no work."""
+
 _WARNING: Final = 2
 _LONGEST_MESSAGE: Final = 300
 _MOST_MESSAGES: Final = 50
@@ -87,6 +92,9 @@ def describe_recording(export: Export, first_ns: int, processes: Sequence[int]) 
     properties["processes"] = {str(pid): named.get(pid) for pid in processes}
     # The most serious first, each once: nsys repeats that a process has no events.
     ordered = sorted(_messages(source), key=lambda message: -message[0])
+    for _, text in ordered:
+        if unsupported := _UNSUPPORTED.search(text):
+            properties["unsupported_driver"] = unsupported[1]
     warnings = dict.fromkeys(text for severity, text in ordered if severity >= _WARNING)
     if warnings:
         properties["warnings"] = list(warnings)[:_MOST_MESSAGES]

@@ -91,7 +91,10 @@ def read(path: Path, progress: Progress) -> Trace:
         raise NotATraceError(
             f"{path} has the header of a summary and no rows: paste the whole table"
         )
+    events = counters + sum(len(table.rows) + table.malformed + table.repeated for table in printed)
     ledger = Ledger()
+    other_runs = _count_other_runs(printed, ledger)
+    printed = [table for table in printed if table.run == 1]
     rows = _rows(path, printed, ledger)
     ledger.add("counter", counters, table="-", detail=_MEMORY_ROWS)
     names = NameTable(ledger)
@@ -108,6 +111,11 @@ def read(path: Path, progress: Progress) -> Trace:
         properties["device_times"] = "inclusive"
     if totals:
         properties["printed_total_ns"] = sum(totals)
+    if annotations_ns := sum(table.annotations_ns for table in printed):
+        properties["printed_annotations_ns"] = annotations_ns
+    if other_runs:
+        properties["other_runs"] = other_runs
+    properties |= _data_loading(printed)
     meta = TraceMeta(
         source=str(path),
         format=profiler.value,
@@ -116,8 +124,7 @@ def read(path: Path, progress: Progress) -> Trace:
         truncated=truncated > 0,
         bytes_read=sum(source.bytes_read for source in sources),
         bytes_total=sum(source.bytes_total for source in sources),
-        events=counters
-        + sum(len(table.rows) + table.malformed + table.repeated for table in printed),
+        events=events,
         properties=properties,
     )
     devices: dict[int, str] = {}
@@ -139,6 +146,41 @@ def read(path: Path, progress: Progress) -> Trace:
             }
         ),
     )
+
+
+def _count_other_runs(printed: list[SummaryTable], ledger: Ledger) -> list[str]:
+    """Count the tables of all runs but the first in the ledger.
+
+    Returns each of these runs with the time below its table. A sum over two runs would be the time
+    of no program.
+    """
+    others = []
+    for number in sorted({table.run for table in printed} - {1}):
+        tables = [table for table in printed if table.run == number]
+        rows = sum(len(table.rows) + table.malformed + table.repeated for table in tables)
+        # A paste may have the sum without its table.
+        ledger.add("other_run", rows or 1, table="summary", kept=not rows, detail=f"run {number}")
+        time = ""
+        if (total := tables[0].total) is not None:
+            time = f": {total.value / 1e6:,.3f} ms {'CPU' if tables[0].on_cpu else 'GPU'} time"
+        others.append(f"run {number}{time}")
+    return others
+
+
+def _data_loading(printed: list[SummaryTable]) -> dict[str, int]:
+    """Return the time in PyTorch's data loader on the CPU, and the sum of all CPU times."""
+    loading = [
+        quantity(cells.get("self_cpu", cells.get("total", "-")), TIME, None, whole=True)
+        for table in printed
+        if table.profiler is Profiler.TORCH
+        for cells in table.rows
+        if _DATA_LOADER.match(cells["name"])
+    ]
+    loading_ns = sum(time.value for time in loading if time is not None)
+    if loading_ns <= 0:
+        return {}
+    totals = [table.cpu_total.value for table in printed if table.cpu_total is not None]
+    return {"data_loader_ns": loading_ns} | ({"printed_cpu_ns": sum(totals)} if totals else {})
 
 
 def _rows(path: Path, printed: list[SummaryTable], ledger: Ledger) -> list[_Row]:
@@ -183,16 +225,19 @@ def _rows(path: Path, printed: list[SummaryTable], ledger: Ledger) -> list[_Row]
             size_tables.append((number, table))
             continue
         kept = []
+        ranges_ns = 0
         for kind, cells in zip(row_kinds, table.rows, strict=True):
             if counted[table.profiler, groups.get(kind, kind)] != table.divided_by:
                 ledger.add("repeated", 1, table="summary", detail="rows by device or kind")
             elif kind in _LEFT_OUT:
                 reason, detail = _LEFT_OUT[kind]
                 ledger.add(reason, 1, table="summary", detail=detail)
+                if kind == "range" and table.on_cpu:
+                    ranges_ns += _row(path, cells, kind, table, number)["total_ns"] or 0
             else:
                 kept.append(_row(path, cells, kind, table, number))
         _count_once(kept, table)
-        _note_cut(kept, table, ledger)
+        _note_cut(kept, table, ledger, ranges_ns)
         rows += kept
     # A report may have sizes before the times of its copies.
     for number, table in size_tables:
@@ -331,10 +376,13 @@ def _count_once(rows: list[_Row], table: SummaryTable) -> None:
         row["counted"] = row["kind"] in _WORK and is_chosen and not launched_nothing
 
 
-def _note_cut(rows: list[_Row], table: SummaryTable, ledger: Ledger) -> None:
-    """Count ``table`` as cut if its rows do not add up to the printed total or to 100 %."""
+def _note_cut(rows: list[_Row], table: SummaryTable, ledger: Ledger, ranges_ns: int) -> None:
+    """Count ``table`` as cut if its rows do not add up to the printed total or to 100 %.
+
+    ``ranges_ns`` is the CPU time of ranges outside their operators, a part of the total.
+    """
     counted = [row for row in rows if row["counted"]]
-    printed = sum(row["total_ns"] or 0 for row in counted)
+    printed = sum(row["total_ns"] or 0 for row in counted) + ranges_ns + table.annotations_ns
     missing_percent = 0.0
     whole = "CPU time" if table.on_cpu else "GPU time"
     if table.total is not None and table.total.value > 0:
@@ -430,8 +478,15 @@ _OPERATOR: Final = re.compile(
     r"(?:aten|torch|torchvision|autograd|prims|quantized|nccl|c10d|record_param_comms)::?.*"
     r"|\w+Backward\d*"
 )
+_COLLECTIVE_ANNOTATION: Final = re.compile(r"(?:nccl|xccl|hccl|gloo|ucc|mpi):\w.*")
+"""c10d's annotation of a collective: on the device it covers the kernel."""
+_DATA_LOADER: Final = re.compile(
+    r"enumerate\(DataLoader\)|\[pl\]\[profile\].*\b(?:[a-z]+_)?dataloader"
+)
+"""The ranges of PyTorch's data loader, and of Lightning around it."""
 _ANNOTATION: Final = re.compile(
     r"ProfilerStep[*#].*|Optimizer\.(?:step|zero_grad)#.*|enumerate\(DataLoader\)#.*"
+    r"|\[pl\]\[\w+\].*|DistributedDataParallel\.forward"
     r"|## Call CompiledFxGraph.*|Torch-Compiled Region.*|PyTorch Profiler \(\d+\)"
 )
 
@@ -456,7 +511,9 @@ def kinds(table: SummaryTable) -> list[str]:
     allocations.
     """
     if table.profiler is Profiler.TORCH:
-        return ["op"] * len(table.rows) if table.on_cpu else _torch_kinds(table)
+        if table.on_cpu:
+            return ["range" if _ANNOTATION.fullmatch(row["name"]) else "op" for row in table.rows]
+        return _torch_kinds(table)
     row_kinds = []
     printed_type = ""
     for row in table.rows:
@@ -512,7 +569,7 @@ def _torch_kinds(table: SummaryTable) -> list[str]:
     row_kinds = []
     for row in rows:
         name = row["name"]
-        on_host = not _is_zero(row.get("self_cpu")) or not _is_zero(row.get("cpu"))
+        on_host = _is_on_host(row)
         if _ANNOTATION.fullmatch(name):
             row_kinds.append("range")
         elif _SET.fullmatch(name):
@@ -521,6 +578,8 @@ def _torch_kinds(table: SummaryTable) -> list[str]:
             row_kinds.append("memcpy")
         elif _CALL.fullmatch(name):
             row_kinds.append("call")
+        elif not on_host and _COLLECTIVE_ANNOTATION.fullmatch(name):
+            row_kinds.append("range")
         elif on_host or _OPERATOR.fullmatch(name):
             row_kinds.append("op")
         elif name in host:
@@ -535,7 +594,8 @@ def _find_annotations(table: SummaryTable, row_kinds: list[str]) -> None:
     """Change ``kernel`` to ``range`` for annotations that exceed the printed total.
 
     The host's row of an annotation may be cut off, or nested. The total has kernels and copies
-    alone, so neither one kernel nor all of them can take longer.
+    alone, so neither one kernel nor all of them can take longer. Where it is the sum of both, the
+    part of the annotations is ``table.annotations_ns``.
     """
     shares = [percent(row.get("share", "")) for row in table.rows]
     for at, share in enumerate(shares):
@@ -553,6 +613,17 @@ def _find_annotations(table: SummaryTable, row_kinds: list[str]) -> None:
         if row_kinds[at] == "kernel" and not _LIKE_KERNEL.search(table.rows[at]["name"]):
             row_kinds[at] = "range"
             excess -= value
+    annotations = [
+        value for value, at in timed if row_kinds[at] == "range" and not _is_on_host(table.rows[at])
+    ]
+    missing = table.total.value - sum(work) - sum(annotations)
+    if abs(missing) <= table.total.step * (len(work) + len(annotations) + 1) / 2:
+        table.annotations_ns = sum(annotations)
+
+
+def _is_on_host(row: Cells) -> bool:
+    """Return whether a row of torch has times of the CPU."""
+    return not _is_zero(row.get("self_cpu")) or not _is_zero(row.get("cpu"))
 
 
 def _is_zero(text: str | None) -> bool:

@@ -51,6 +51,8 @@ class SummaryColumn(msgspec.Struct):
     unit: str | None
     """The unit of cells that are printed without one."""
     is_percent: bool
+    may_be_empty: bool = False
+    """Whether cells without text are printed: an operator without a stack has no location."""
 
 
 class SummaryTable(msgspec.Struct):
@@ -90,6 +92,11 @@ class SummaryTable(msgspec.Struct):
     """The decimal mark, None where the numbers do not show it."""
     repeated: int = 0
     """Rows that an earlier table of the same run has too."""
+    run: int = 1
+    """The number of the run in the text: a comparison of two programs prints a table for each."""
+    annotations_ns: int = 0
+    """The part of ``total`` that is not work: annotations on the device, which torch before 2.4
+    adds to its kernels."""
 
     @property
     def has_sizes(self) -> bool:
@@ -196,7 +203,7 @@ def read_tables(content: bytes) -> tuple[list[SummaryTable], int]:
         for cells in table.rows:
             cells.pop("share", None)
             cells["total"] = cells.get("self_cpu", cells.get("total", "-"))
-    _merge_sort_orders(torch_tables)
+    _separate_runs(torch_tables)
     return tables, reader.memory_counters
 
 
@@ -286,44 +293,72 @@ def _set_units(table: SummaryTable, line: str) -> bool:
     return False
 
 
-def _merge_sort_orders(tables: list[SummaryTable]) -> None:
-    """Move the rows of a table of torch to the table before it, if both are of one run.
+def _separate_runs(tables: list[SummaryTable]) -> None:
+    """Number the runs of torch's tables, and merge the tables of each run.
 
     Scripts print a run in several orders, by CPU time and by device time, each up to a limit of
-    rows: what the later tables repeat counts once.
+    rows: what the later tables repeat counts once. Tables that show no difference stay one run.
     """
-    first: SummaryTable | None = None
+    runs: list[SummaryTable] = []
     for table in tables:
-        if first is None or not _are_of_one_run(first, table):
-            first = table
-            continue
-        names = {cells["name"] for cells in first.rows}
-        new_rows = [cells for cells in table.rows if cells["name"] not in names]
-        table.repeated = len(table.rows) - len(new_rows)
-        first.rows += new_rows
-        first.cuts += table.cuts
-        first.total = first.total or table.total
-        table.rows, table.cuts, table.total, table.device_total = [], 0, None, None
+        first = next((first for first in runs if _are_of_one_run(first, table)), None)
+        if first is not None:
+            _merge(first, table)
+            table.run = first.run
+        elif not runs or _differ(runs[0], table):
+            runs.append(table)
+            table.run = len(runs)
+
+
+def _merge(first: SummaryTable, table: SummaryTable) -> None:
+    """Move the rows of ``table`` to ``first``, a table of the same run in another order."""
+    names = {cells["name"] for cells in first.rows}
+    new_rows = [cells for cells in table.rows if cells["name"] not in names]
+    table.repeated = len(table.rows) - len(new_rows)
+    first.rows += new_rows
+    first.cuts += table.cuts
+    first.total = first.total or table.total
+    table.rows, table.cuts, table.total, table.device_total = [], 0, None, None
+
+
+def _printed_sums(
+    first: SummaryTable, second: SummaryTable
+) -> list[tuple[Quantity | None, Quantity | None]]:
+    """Return the sums of the CPU and of the device that both tables have."""
+    sums = [(first.cpu_total, second.cpu_total)]
+    if first.on_cpu:
+        sums.append((first.device_total, second.device_total))
+    else:
+        sums.append((first.total, second.total))
+    return [pair for pair in sums if all(total and total.value for total in pair)]
+
+
+def _common_names(first: SummaryTable, second: SummaryTable) -> set[str]:
+    return {cells["name"] for cells in first.rows} & {cells["name"] for cells in second.rows}
 
 
 def _are_of_one_run(first: SummaryTable, second: SummaryTable) -> bool:
     """Return whether two tables of torch have equal sums, or without sums equal rows."""
     if first.on_cpu != second.on_cpu or not first.rows or not second.rows:
         return False
-    sums = [(first.cpu_total, second.cpu_total)]
-    if first.on_cpu:
-        sums.append((first.device_total, second.device_total))
-    else:
-        sums.append((first.total, second.total))
-    printed = [pair for pair in sums if all(total and total.value for total in pair)]
-    if printed:
+    if printed := _printed_sums(first, second):
         return all(first_total == second_total for first_total, second_total in printed)
-    common = {cells["name"] for cells in first.rows} & {cells["name"] for cells in second.rows}
+    common = _common_names(first, second)
 
     def common_rows(table: SummaryTable) -> list[list[tuple[str, str]]]:
         return sorted(sorted(cells.items()) for cells in table.rows if cells["name"] in common)
 
     return len(common) >= _FEWEST_ALIKE and common_rows(first) == common_rows(second)
+
+
+def _differ(first: SummaryTable, second: SummaryTable) -> bool:
+    """Return whether two tables that are not of one run show a difference.
+
+    Pieces of one table have neither sums nor names in common, and sums alone have no rows.
+    """
+    if not first.rows or not second.rows:
+        return bool(first.rows)
+    return bool(_printed_sums(first, second) or _common_names(first, second))
 
 
 def device_of(text: str) -> tuple[int, str] | None:
@@ -359,7 +394,10 @@ def _empty_table(
         described = _TITLES.get(title.lower())
         # Padded cells have no quotes: three numbers in one column are three words.
         words = 3 if separator == " " and described and described.unit == "axes" else 1
-        columns += [SummaryColumn(figure, unit, title.endswith("%")) for _ in range(words)]
+        may_be_empty = title.lower() == "source location"
+        columns += [
+            SummaryColumn(figure, unit, title.endswith("%"), may_be_empty) for _ in range(words)
+        ]
     figures = [column.figure for column in columns]
     if profiler is Profiler.NSYS and lower[0].split(" (")[0] == "total":
         columns[0].figure = figures[0] = "bytes"
@@ -497,6 +535,12 @@ def _divisions(line: str, table: SummaryTable) -> Iterator[list[str]]:
         divisions = [by_padding, [] if any(map(_MEMORY_UNIT.fullmatch, by_words)) else by_words]
         if not by_padding and len(padded) > 1 and name_at == 0:
             yield _right_aligned(padded, table)
+        filled = [column for column in table.columns if not column.may_be_empty]
+        if len(filled) < width and (by_filled := joined(padded, len(filled), name_at, "  ")):
+            texts = iter(by_filled)
+            divisions.insert(
+                1, ["" if column.may_be_empty else next(texts) for column in table.columns]
+            )
     yield from ([*type_cell, *cells] for cells in divisions if cells and len(cells) == width)
 
 

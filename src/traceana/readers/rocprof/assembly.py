@@ -316,8 +316,12 @@ def assembled(
     work = [kernels(rows[Kind.KERNELS], names), copies(rows[Kind.COPIES], names)]
     for texts, table in ((rows[Kind.KERNELS]["name"], "activities"), (calls["name"], "calls")):
         ledger.add("unnamed", texts.null_count(), table=table, kept=True)
+    activities = with_process(pl.concat(work, how="diagonal"), calls)
+    # rocprofv3's CSV has no sizes of copies: they are not missing.
+    if activities["bytes"].null_count() == activities.height:
+        activities = activities.drop("bytes")
     frames = {
-        "activities": with_process(pl.concat(work, how="diagonal"), calls),
+        "activities": activities,
         "calls": calls,
         "ranges": ranges,
     }

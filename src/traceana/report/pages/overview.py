@@ -159,7 +159,12 @@ def _model(trace: Trace) -> str | None:
         return str(_COMPILED.sub("", time.sort("duration", "program")["program"].item(-1)))
     roots = trace.tables.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
     scopes = trace.tables.ops["scope"].is_not_null().any()
-    return roots["path" if scopes else "type"].item() if roots.height == 1 else None
+    if roots.height != 1:
+        return None
+    name = str(roots["path" if scopes else "type"].item())
+    # A layer that is one operator is no network.
+    is_operator = (trace.tables.ops["name"].cast(pl.String) == f"aten::{name}").any()
+    return None if is_operator else name
 
 
 _COMPILED: Final = re.compile(r"^(?:jit|pjit|pmap)_+")

@@ -30,6 +30,7 @@ from traceana.analyze.layers import COLUMNS as BY_LAYER
 from traceana.analyze.layers import DIRECTIONS
 from traceana.analyze.manifest_layers import with_names_of
 from traceana.analyze.transfers import COLUMNS as BY_DIRECTION
+from traceana.analyze.unrecorded import unread_work
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.page import Finding as Listed
@@ -130,7 +131,9 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     head = Facts(tuple(_head(whole)), tuple(_large(whole)), "Bottleneck")
     facts = whole.facts
     form = display_names.recorded_by(facts["format"], facts["producer"])
-    parts = (whole.model, facts["framework"], _devices(facts), form)
+    # Without the work of its devices, the trace is not one of the CPU.
+    devices = _devices(facts, with_cpu=whole.unrecorded is None)
+    parts = (whole.model, facts["framework"], devices, form)
     title = display_names.trace_file(facts["file"])
     blocks: list[Block] = [Heading(title, " · ".join(part for part in parts if part)), head]
     if whole.breakdown.frame.height:
@@ -149,15 +152,27 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     return Page("report", tuple(blocks), replace(data, sections=sections, summary=figures))
 
 
-def _devices(facts: Mapping[str, Any]) -> str:
+def _devices(facts: Mapping[str, Any], *, with_cpu: bool) -> str:
     """Return the devices with activity: ``2 x NVIDIA H100``."""
     working: dict[str, int] = {}
     for device in facts["devices"]:
-        if device["activities"] and device["device"] is not None:
-            unnamed = "CPU" if device["device"] == CPU_DEVICE else "unknown GPU"
-            name = device["name"] or unnamed
+        is_cpu = device["device"] == CPU_DEVICE
+        if device["activities"] and device["device"] is not None and (with_cpu or not is_cpu):
+            name = device["name"] or ("CPU" if is_cpu else _unnamed_gpu(device))
             working[name] = working.get(name, 0) + 1
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in working.items())
+
+
+def _unnamed_gpu(device: Mapping[str, Any]) -> str:
+    """Return what the trace has about a GPU without a name: ``CC 7.0, 80 SMs, 16.9 GB``."""
+    facts = []
+    if device["compute_capability"]:
+        facts.append(f"CC {device['compute_capability']}")
+    if device["multiprocessors"]:
+        facts.append(f"{device['multiprocessors']} SMs")
+    if device["memory_bytes"]:
+        facts.append(numbers.size(device["memory_bytes"]))
+    return ", ".join(facts) or "unknown GPU"
 
 
 def _head(whole: Overview) -> Iterator[tuple[str, str]]:
@@ -173,7 +188,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         if only_sums(whole.trace):
             yield "", RUN_AHEAD
     if whole.unrecorded is not None:
-        yield "Not recorded", whole.unrecorded
+        label = "Not recorded" if unread_work(whole.trace) is None else "Not read"
+        yield label, whole.unrecorded
     elif whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1 and has_kernels(whole.trace):
@@ -197,7 +213,8 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield label, f"{numbers.count(facts['cpu_operators'])} · {missing}"
     else:
         device_work = whole.breakdown.frame.height
-        yield "Kernels", "none recorded" if device_work else "none: no GPU activity"
+        is_recorded = whole.unrecorded is None and not device_work
+        yield "Kernels", "none: no GPU activity" if is_recorded else "none recorded"
     if whole.breakdown.frame.height:
         yield "Tables", _tables(whole)
 
@@ -227,10 +244,21 @@ def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
     time = "not printed" if summary["time_ns"] is None else numbers.duration(summary["time_ns"])
     if summary["plus_minus_ns"]:
         time += f" ± {numbers.duration(summary['plus_minus_ns'])}"
+    properties = whole.trace.meta.properties
+    loading_ns, cpu_ns = (properties.get(name) for name in ("data_loader_ns", "printed_cpu_ns"))
+    if loading_ns is not None:
+        loading = f"DataLoader {numbers.duration(loading_ns)}"
+        if cpu_ns:
+            share = numbers.share(loading_ns / cpu_ns)
+            loading = f"{numbers.duration(cpu_ns)} · {loading} ({share})"
+        yield "CPU time", loading
     yield "Printed summary", f"no timeline: {rows} with names, calls and times"
     if summary["printed_total_ns"] is not None:
         time += f" of {numbers.duration(summary['printed_total_ns'])} printed total"
-    yield f"{whole.processor} time", time
+        if annotations_ns := properties.get("printed_annotations_ns"):
+            time += f" including {numbers.duration(annotations_ns)} of annotations"
+    in_operators = loading_ns is not None and whole.trace.on_cpu
+    yield "CPU operators" if in_operators else f"{whole.processor} time", time
     if whole.facts["kernels"]:
         yield "Kernels", _kernel_counts(whole)
     if summary["host_calls"]:
@@ -349,6 +377,8 @@ def _bottleneck(whole: Overview) -> str:
         return f"{display_names.category(category)} {numbers.share(share)} of CPU time"
     if limit is None:
         missing = "no GPU activity" if whole.unrecorded is None else "the GPU was not recorded"
+        if unread_work(whole.trace) is not None:
+            missing = "the work of the device was not read"
         return f"not determined: {missing}"
     if limit.by == NOT_RECORDED:
         if limit.share == 1:
@@ -679,6 +709,8 @@ def _notes(whole: Overview) -> Iterator[Notes]:
             for reason, n in counts.items()
         )
         warnings.append(("Integrity problems", f"{listed} (traceana info)"))
+    if whole.unrecorded is None and (unread := unread_work(whole.trace)) is not None:
+        warnings.append(("Not read", unread))
     if facts["truncated"]:
         read = "size unknown"
         if facts["bytes_read"] is not None and facts["bytes_total"]:
