@@ -101,6 +101,11 @@ def test_files_of_many_ranks_are_no_bound(tmp_path: Path) -> None:
         assert traceana.open(tmp_path).tables.activities.height == 8
 
 
+def test_labels_of_a_data_set_are_no_traces(project: Path) -> None:
+    (project / "data" / "0.json").write_text('[{"label": 3}, {"label": 4}]')
+    assert inputs.resolve(project).files == [project / "results" / "run.pt.trace.json"]
+
+
 @pytest.mark.slow
 def test_a_folder_of_a_hundred_thousand_files_takes_two_seconds(project: Path) -> None:
     for number in range(100_000):
