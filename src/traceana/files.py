@@ -102,6 +102,11 @@ def check_regular(path: Path) -> None:
         )
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether ``entry`` is a folder or a link to one; a link to itself is not."""
+    return Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()
+
+
 def _article(what: str) -> str:
     return "an" if what[0] in "aeiou" else "a"
 

@@ -168,7 +168,7 @@ def test_two_recordings_of_one_process_are_not_two_ranks(tmp_path: Path, end: st
         written.unlink()
         file = tmp_path / f"host_{process}.{time}.pt.trace.{end}"
         file.write_bytes(gzip.compress(content) if end.endswith("gz") else content)
-    with pytest.raises(UsageError, match="of one process: pass one of them"):
+    with pytest.raises(UsageError, match="of one process at the same time: pass one of them"):
         traceana.open(tmp_path)
     file.with_name(f"host_100.1700000005000.pt.trace.{end}").unlink()
     assert traceana.open(tmp_path).tables.activities["rank"].to_list() == [0, 1]

@@ -312,12 +312,21 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     that the rows add up to the peak; it is missing where the events exceed the allocator's own
     total.
     """
-    peak_of = at.select(*PER_DEVICE, pl.col("event").alias("peak"), "allocated")
+    peak_of = at.select(
+        *PER_DEVICE,
+        pl.col("event").alias("peak"),
+        "allocated",
+        pl.max_horizontal(
+            pl.when(pl.col("time") >= start).then(start) for start in _window_starts(trace)
+        ).alias("window_start"),
+    )
     live = (
         allocations(events)
         .join(peak_of, on=PER_DEVICE, how="inner", nulls_equal=True, maintain_order="left")
         .filter(
             (pl.col("event") <= pl.col("peak"))
+            # What an earlier window allocated may have been freed between the windows.
+            & (pl.col("time") >= pl.col("window_start"))
             & (pl.col("freed_event").is_null() | (pl.col("freed_event") > pl.col("peak")))
         )
     )
@@ -346,6 +355,16 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([named, earlier]).sort(
         *PER_DEVICE, "bytes", descending=[False, False, True], nulls_last=True, maintain_order=True
     )
+
+
+def _window_starts(trace: Trace) -> list[int]:
+    """Return the time of the first event of the allocator in each window of the recording."""
+    whole = trace.whole
+    times = whole.tables.memory["time"]
+    recorded = (whole.recorded or whole).tables.memory["time"]
+    windows = whole.meta.properties.get("windows") or {"": times.min()}
+    starts = (times.filter(recorded >= start).min() for start in {*windows.values()})
+    return [start for start in starts if isinstance(start, int)]
 
 
 def layer_names(trace: Trace, rows: pl.Series) -> pl.Series:

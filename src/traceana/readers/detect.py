@@ -144,8 +144,8 @@ def _surest(head: Head, formats: tuple[Format, ...]) -> tuple[Confidence, Format
 
 
 def _refuse_documents(head: Head) -> None:
-    """Raise ``NotATraceError`` on JSON lines, an object without events (a run's timing), and a
-    scalar."""
+    """Raise ``NotATraceError`` on JSON lines, an object or a list without events (a run's timing,
+    labels of a data set), and a scalar."""
     first, _, rest = head.content.lstrip().partition(b"\n")
     if rest.lstrip().startswith(b"{") and _is_object(first):
         raise NotATraceError(
@@ -154,6 +154,12 @@ def _refuse_documents(head: Head) -> None:
         )
     if head.is_whole and _is_object(head.content):
         raise NotATraceError(f"{head.path} {chrome.NO_EVENTS}")
+    is_list = head.content.strip().startswith(b"[") and head.content.strip().endswith(b"]")
+    if head.is_whole and is_list and b"{" in head.content and b'"ph"' not in head.content:
+        raise NotATraceError(
+            f"{head.path} is JSON without a valid trace event: "
+            "pass the file that torch.profiler exported"
+        )
     if head.is_whole and _JSON_SCALAR.match(head.content) and head.content.isascii():
         raise NotATraceError(
             f"{head.path} is JSON without trace events: pass the file that torch.profiler exported"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +20,7 @@ from traceana.errors import (
 )
 from traceana.readers import nsys, rocprof
 from traceana.readers.detect import FORMATS, detect
+from traceana.readers.folder_search import COMPRESSED, ENDINGS, Search, listing
 from traceana.readers.printed.text import nsys_summaries
 from traceana.runs.run_files import is_name_beside
 from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
@@ -31,15 +31,6 @@ _RUNS: Final = ("plugins", "profile")
 """The folder in which TensorFlow's and JAX's profilers write a folder per run, a file per host."""
 _PASS: Final = re.compile(r"(?:pmc|pass)_\d+")
 """The folder in which rocprofv3 writes each run of the program for more counters."""
-_ENDINGS: Final = (
-    "_results.db", "_results.json", "_results.pftrace", ".pftrace", ".db",
-    ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
-    ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
-)  # fmt: skip
-
-_COMPRESSED: Final = (".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z", ".tar", ".tgz", ".tar.gz")
-"""Endings behind :data:`_ENDINGS` of files that no reader opens."""
-
 _NUMBERS: Final = re.compile(r"\d+")
 
 
@@ -107,21 +98,26 @@ def resolve(path: Path) -> Input:
 def _traces_below(folder: Path) -> Input:
     if nsys.is_export(folder) or rocprof.files(folder):
         return Input(folder, Kind.FOLDER, [folder])
+    files = listing(folder)
     # The recordings of one name, each with its preference.
     named: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     other_files: list[Path] = []
-    for path in _walk(folder):
-        preference, path = (0, path) if is_bundle(path) else _preference(path)
-        if preference is not None:
+    search = Search(folder)
+    for group in (files.recordings, files.likely, files.others):
+        # Where names are those of traces, files without such a name are none.
+        if named and group is files.others:
+            continue
+        for preference, path in search.open_each(group, _preference):
+            if preference is None:
+                other_files.append(path)
+                continue
             # rocprof writes results.csv and results.db; other CSV tables are not named as traces.
-            endings = (*_ENDINGS, ".csv.gz", ".csv")
+            endings = (*ENDINGS, ".csv.gz", ".csv")
             ending = next((ending for ending in endings if path.name.endswith(ending)), "")
             recordings = named.setdefault((path.parent, path.name.removesuffix(ending)), [])
             # The files of a run of rocprofv3 are one recording.
             if (preference, path) not in recordings:
                 recordings.append((preference, path))
-        elif path.is_file():
-            other_files.append(path)
     if not named:
         alone: list[Path] = []
         for path in other_files:
@@ -186,53 +182,22 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    def fail(error: OSError) -> None:
-        raise NotFoundError(
-            f"{folder} cannot be listed ({error.strerror}): check its permissions"
-        ) from error
-
-    listed: set[Path] = set()
-    top = _real(folder)
-    for root, folders, files in os.walk(folder, onerror=fail, followlinks=True):
-        here = Path(root)
-        # Links to folders may form a cycle.
-        if (real := _real(here)) in listed:
-            folders.clear()
-            continue
-        listed.add(real)
-        for name in list(folders):
-            if name.startswith(".") or is_bundle(here / name) or nsys.is_export(here / name):
-                folders.remove(name)
-                if not name.startswith("."):
-                    yield here / name
-        visible = (here / name for name in files if not name.startswith("."))
-        for path in visible:
-            if path.exists() and not path.is_file():
-                continue
-            if path.is_symlink() and path.exists():
-                # A link, such as ``latest``, to a file below the folder is that file again.
-                target = _real(path)
-                inside = target.relative_to(top).parts if target.is_relative_to(top) else (".",)
-                if not any(part.startswith(".") for part in inside):
-                    continue
-            yield path
-
-
 def _preference(path: Path) -> tuple[int | None, Path]:
     """Return the preference of a file among the recordings of one run, and the path to read.
 
     The smallest number is read; None: the file is not read. An unreadable file that is named as a
     trace is the damaged file of a rank, and comes last.
     """
+    if path.is_dir():
+        return 0, path
     try:
         format_ = detect(path)
     except NotATraceError:
         return None, path
     except (CorruptError, UnknownFormatError):
         name = path.name.lower()
-        compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
-        is_named_as_trace = name.removesuffix(compressed).endswith(_ENDINGS)
+        compressed = next((ending for ending in COMPRESSED if name.endswith(ending)), "")
+        is_named_as_trace = name.removesuffix(compressed).endswith(ENDINGS)
         return len(FORMATS) if is_named_as_trace else None, path
     except NotFoundError:
         return len(FORMATS), path
@@ -249,4 +214,4 @@ def is_name_of_trace(name: str) -> bool:
 
     Names of files beside a trace are not: at a URL, their content costs a download.
     """
-    return name.endswith(_ENDINGS) and not is_name_beside(name)
+    return name.endswith(ENDINGS) and not is_name_beside(name)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.errors import (
@@ -25,12 +26,12 @@ from traceana.files import as_unicode
 from traceana.readers.inputs import Input, numberless
 from traceana.readers.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS
 from traceana.readers.source import Progress
+from traceana.readers.windows import join_windows, processes_of, with_windows_united, worker_of
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.merge import merge
 from traceana.trace.schema import TABLES, TIME_COLUMNS
 
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
-_WORKER: Final = re.compile(r"(.+)\.\d{10,19}\.pt\.trace\.json(?:\.gz)?")
 _MOST_RANKS: Final = 1 << 20
 """Larger worlds are damaged numbers."""
 _MOST_SPANS: Final = 8
@@ -119,10 +120,14 @@ def read_ranks(
     why_not = [None if fits else _TOO_LARGE for fits in summable(traces)]
     read, traces = _kept(read, traces, why_not, ledger)
     traces = with_near_epochs(traces)
-    numbers, how = ranks(read, [trace.meta.rank for trace in traces])
+    processes = processes_of(read)
+    first = [processes.index(process) for process in sorted({*processes})]
+    first_files, first_traces = [read[i] for i in first], [traces[i] for i in first]
+    of_processes, how = ranks(first_files, [trace.meta.rank for trace in first_traces])
+    numbers = [of_processes[process] for process in processes]
     if how == _IN_ORDER:
         _check_one_model(read, traces)
-    captures = [(trace.meta.epoch_ns, _extent(trace)) for trace in traces]
+    captures = [(trace.meta.epoch_ns, _extent(trace)) for trace in first_traces]
     names = (
         column
         for tables in (trace.tables for trace in traces)
@@ -131,19 +136,32 @@ def read_ranks(
     communicating = how != _RECORDED and any(
         column.unique().cast(pl.String).str.contains(_COLLECTIVE).any() for column in names
     )
-    if apart := check_one_run(read, captures, how, communicating=communicating):
+    if apart := check_one_run(first_files, captures, how, communicating=communicating):
         ledger.add("apart", 1, table="-", kept=True, detail=apart)
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
     if len(traces) > 1:
         ledger.add(
             "no_epoch", unaligned, table="-", kept=True, detail="aligned to the earliest file"
         )
+    windows: dict[str, int] = {}
+    if len(first) < len(read):
+        traces, windows = join_windows(read, traces, processes, ledger)
     meta = _meta(source, read, traces, numbers, how)
-    missing = set(range(min(meta.world_size or 0, _MOST_RANKS))) - set(numbers)
-    ledger.add("missing_rank", len(missing), table="-", kept=True, detail=spans(sorted(missing)))
-    merged = merge(traces, numbers, meta)
-    added = ledger.frame()
-    return merged.with_tables(ledger=pl.concat([merged.tables.ledger, added]))
+    if windows and len(first) == 1:
+        # One process has no rank but the recorded one.
+        meta = msgspec.structs.replace(
+            meta, rank=traces[0].meta.rank, properties={**traces[0].meta.properties}
+        )
+        merged = merge(traces, None, meta)
+    else:
+        missing = set(range(min(meta.world_size or 0, _MOST_RANKS))) - set(numbers)
+        detail = spans(sorted(missing))
+        ledger.add("missing_rank", len(missing), table="-", kept=True, detail=detail)
+        merged = merge(traces, numbers, meta)
+    if windows:
+        properties = {**merged.meta.properties, "windows": windows}
+        merged = with_windows_united(merged).with_meta(properties=properties)
+    return merged.with_tables(ledger=pl.concat([merged.tables.ledger, ledger.frame()]))
 
 
 def _kept(
@@ -248,17 +266,12 @@ def check_one_run(
 
 
 def _check_workers(files: Sequence[Path]) -> None:
-    """Raise ``UsageError`` where two of ``files`` are one file, or of one process.
-
-    ``tensorboard_trace_handler`` names its files after the worker, host and process, and the time:
-    each repetition of the profiler's schedule writes one.
-    """
+    """Raise ``UsageError`` where two of ``files`` are one file, or of one process."""
     first_files: dict[Path | str, Path] = {}
     for file in files:
-        worker = _WORKER.fullmatch(file.name)
         keys = {
             "the same file": file.resolve(),
-            "recordings of one process": f"{file.parent}\0{worker[1]}" if worker else None,
+            "recordings of one process": worker_of(file),
         }
         for relation, key in keys.items():
             if key is not None and (first := first_files.setdefault(key, file)) is not file:

@@ -19,7 +19,7 @@ from traceana.errors import (
     TraceanaError,
     UnknownFormatError,
 )
-from traceana.files import UNDECODABLE, as_unicode
+from traceana.files import UNDECODABLE, as_unicode, is_folder
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,
@@ -208,7 +208,8 @@ def runs_below(path: Path) -> list[Path]:
         return [run for point in read_sweep(path).points if is_run(run := path / point.folder)]
     runs: list[Path] = []
     try:
-        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
+        with os.scandir(path) as entries:
+            folders = sorted(Path(entry.path) for entry in entries if is_folder(entry))
     except OSError as error:
         raise NotFoundError(f"{path} cannot be listed: {error.strerror}") from error
     for folder in folders:

@@ -68,7 +68,9 @@ def sources(bundle: Path) -> list[str]:
         return []
     ranks = meta.properties.get("ranks")
     of_ranks = ranks.values() if isinstance(ranks, dict) else ()
-    return [one for one in (meta.source, *of_ranks) if isinstance(one, str)]
+    windows = meta.properties.get("windows")
+    of_windows = windows if isinstance(windows, dict) else ()
+    return [one for one in (meta.source, *of_ranks, *of_windows) if isinstance(one, str)]
 
 
 class _SourceMeta(msgspec.Struct):

@@ -35,6 +35,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "unmatched": ("note", "measured launches and kernels that do not match"),
     "lost_field": ("note", "unparsed fields of events; the events are kept"),
     "other_recording": ("note", "files beside another recording of the same name, which is read"),
+    "windows": (
+        "note",
+        "recordings of one process, one after the other: the time between them is left out",
+    ),
     "missing_rank": ("note", "ranks of the run without a file"),
     "not_demangled": ("note", "C++ names that could not be demangled"),
     "deep_range": (

@@ -22,8 +22,10 @@ _OF_CONTEXT: Final = ("classes", "episodes")
 """Tables that are recomputed for the merged trace."""
 
 
-def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Trace:
+def merge(traces: Sequence[Trace], ranks: Sequence[int] | None, meta: TraceMeta) -> Trace:
     """Return one Trace of the attributed ``traces`` of the given ``ranks``, not yet classified.
+
+    Without ``ranks`` they are windows of one process, whose rows have no rank.
 
     Times are aligned by the epoch of each trace; a trace without one starts at 0, with the
     earliest, and the caller records that in the ledger. Layers with the same path and role, and
@@ -36,7 +38,7 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
     layers, layer_rows = _layers(parts["layers"])
     shared = {"names": name_rows, "layers": layer_rows}
     shifts = np.asarray(_shifts(traces), dtype=np.int64)
-    numbers = np.asarray(ranks, dtype=np.int32)
+    numbers = None if ranks is None else np.asarray(ranks, dtype=np.int32)
     tables = {
         name: _renumbered(name, parts, shared, shifts, numbers)
         for name in merged
@@ -65,7 +67,7 @@ def _renumbered(
     parts: Mapping[str, _Parts],
     shared: Mapping[str, pl.Series],
     shifts: Ints,
-    ranks: Ints,
+    ranks: Ints | None,
 ) -> pl.DataFrame:
     """Return ``table`` with shifted times and with the row numbers of the merged tables."""
     own = parts[table]
@@ -85,7 +87,7 @@ def _renumbered(
             continue
         rows = whole[column].cast(pl.Int64) + own.each(parts[target].start)
         changed[column] = shared[target].gather(rows) if target in shared else rows.cast(ROW)
-    if "rank" in TABLES[table]:
+    if ranks is not None and "rank" in TABLES[table]:
         changed["rank"] = own.each(ranks)
     return whole.with_columns(**changed)
 

@@ -112,9 +112,10 @@ def test_amd_prints_the_size_on_the_call(tmp_path: Path) -> None:
     assert read(write(tmp_path / "t.json", events)).tables.activities["bytes"].to_list() == [2560]
 
 
-def test_a_synchronization_of_the_context_has_no_stream(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stream", [4294967295, -1])
+def test_a_synchronization_of_the_context_has_no_stream(tmp_path: Path, stream: int) -> None:
     event = {**kernel("Context Sync", 5, 1), "cat": "cuda_sync"}
-    event["args"]["stream"] = 4294967295
+    event["args"]["stream"] = stream
     row = read(write(tmp_path / "t.json", [event])).tables.activities.row(0, named=True)
     assert row["kind"] == "sync"
     assert row["stream"] is None

@@ -147,8 +147,9 @@ def test_a_value_that_profilers_write_is_not_refused() -> None:
         for field in msgspec.structs.fields(struct):
             value = '"s"' if types[field.name] in (str, str | None) else "7"
             value = {"args": "{}", "grid": "[1, 2, 3]", "block": "[4]"}.get(field.name, value)
-            texts = ("message_type", "collective", "group_name", "group_description")
-            if field.name in (*texts, "group_ranks", "annotation", "annotation_text"):
+            texts = ("message_type", "collective", "group_name", "group_description", "copy_kind")
+            memories = ("source_memory", "destination_memory")
+            if field.name in (*texts, *memories, "group_ranks", "annotation", "annotation_text"):
                 value = '"Half"'
             event = event_with(field.encode_name, value, "kernel", struct is Args)
             if field.name == "args":

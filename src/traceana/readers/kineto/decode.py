@@ -47,6 +47,15 @@ class Args(Struct, gc=False, frozen=True):
     registers: Number = named(default=None, name="registers per thread")
     shared_memory: Number = named(default=None, name="shared memory")
     graph_node: Number = named(default=None, name="graph node id")
+    # PyTorch's own CUDA profiler (torch/profiler/_cuspy): directions and memories as text, and
+    # CUPTI's number where it has no text.
+    copy_kind: object = named(default=None, name="copy kind")
+    source_memory: object = named(default=None, name="src kind")
+    destination_memory: object = named(default=None, name="dst kind")
+    set_memory: Number = named(default=None, name="memory kind")
+    # The node's number is within its graph, and the stream is the lane on which it is drawn.
+    graph: Number = named(default=None, name="graph id")
+    cuda_stream: Number = named(default=None, name="original_stream")
     event_stream: Number = named(default=None, name="wait_on_stream")
     event_correlation: Number = named(default=None, name="wait_on_cuda_event_record_corr_id")
     external: Number = named(default=None, name="External id")
@@ -131,6 +140,9 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         **_EXTERNAL,
         **{f"{what}_{axis}": (axis, what) for what in ("grid", "block") for axis in "xyz"},
         **_each("i", "registers", "shared_memory", "bytes", "graph_node"),
+        **_each("i", "graph", "cuda_stream", "set_memory"),
+        **_each("s", "copy_kind", "source_memory", "destination_memory"),
+        "copy_kind_number": ("i", "copy_kind"),
         **_each("i", "event_stream", "event_correlation"),
         **_each("s", "collective", "message_type"),
         **_each("i", "message_elements", "output_elements"),

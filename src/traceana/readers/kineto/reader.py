@@ -14,6 +14,7 @@ from traceana.columns.distinct import Texts
 from traceana.errors import NotATraceError
 from traceana.readers.chrome.stream import Document, extent, ledger_of, read_stream
 from traceana.readers.compiled import COMPILED
+from traceana.readers.cupti import COPY_KINDS, MEMORY_KINDS, copy_name, set_name
 from traceana.readers.integrity import rebase, screen
 from traceana.readers.kernel_names import NameTable
 from traceana.readers.kineto import properties
@@ -122,6 +123,10 @@ _KINDS: Final = {
 _NO_STREAM: Final = 0xFFFFFFFF
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
 
+_NODES_OF_GRAPH: Final = 1 << 32
+"""CUPTI's id of a graph's node is the graph's id times this, plus the node's number."""
+_MOST_GRAPHS: Final = (1 << 31) - 1
+
 # "Memcpy HtoD (Pinned -> Device)"; AMD writes "Host" where the memory kind is unknown, and Intel
 # "Memcpy M2D (MEMORY(Unknown) -> DEVICE)": memory that no allocator of the device knows is the
 # host's.
@@ -170,8 +175,11 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     null: the ``pid`` of a device row is the number of the device.
     """
     kind = pl.col("category").cast(pl.String).str.to_lowercase().replace_strict(_KINDS)
-    stream = pl.coalesce("stream", "tid")
+    device = with_described_copies(device)
+    # PyTorch's own CUDA profiler draws nodes of CUDA graphs on lanes, and writes -1 for no stream.
+    stream = pl.coalesce("cuda_stream", "stream", "tid")
     event_stream = pl.col("event_stream")
+    within_graph = pl.col("graph_node").is_between(0, _NODES_OF_GRAPH - 1)
     # torch.cuda.graph annotates kernels with the path of their module.
     annotation = pl.col("annotation").cast(pl.String)
     module_scope = pl.when(annotation.str.contains(r"^[A-Za-z_][\w.]*$")).then(
@@ -194,14 +202,19 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "duration",
         pl.coalesce("device", "pid").alias("device"),
         "context",
-        pl.when(stream != _NO_STREAM).then(stream).alias("stream"),
+        pl.when((stream != _NO_STREAM) & ~((kind == "sync") & (stream < 0)))
+        .then(stream)
+        .alias("stream"),
         "correlation",
         "external",
         *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
         "registers",
         "shared_memory",
         "bytes",
-        "graph_node",
+        pl.when(within_graph & pl.col("graph").is_between(1, _MOST_GRAPHS))
+        .then(pl.col("graph") * _NODES_OF_GRAPH + pl.col("graph_node"))
+        .otherwise("graph_node")
+        .alias("graph_node"),
         # -1: the event was recorded before the capture.
         pl.when((event_stream >= 0) & (event_stream != _NO_STREAM))
         .then("event_stream")
@@ -235,6 +248,39 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(
         pl.when(without_bytes).then("call_bytes").otherwise("bytes").alias("bytes")
     ).drop("call_bytes")
+
+
+def with_described_copies(device: pl.DataFrame) -> pl.DataFrame:
+    """Return device rows with Kineto's names of copies and memsets that ``args`` describe.
+
+    PyTorch's own CUDA profiler names all of them ``Memcpy`` and ``Memset``.
+    """
+    described = ("copy_kind", "copy_kind_number", "set_memory")
+    if all(device[column].null_count() == device.height for column in described):
+        return device
+    described_rows = device.select(
+        pl.col("name").cast(pl.String),
+        pl.coalesce(
+            pl.col("copy_kind").cast(pl.String),
+            _word("copy_kind_number", COPY_KINDS),
+        ).alias("copy_kind"),
+        pl.col("source_memory").cast(pl.String),
+        pl.coalesce(
+            pl.col("destination_memory").cast(pl.String), _word("set_memory", MEMORY_KINDS)
+        ).alias("destination_memory"),
+        "set_memory",
+    )
+    is_copy = (pl.col("name") == "Memcpy") & pl.col("copy_kind").is_not_null()
+    is_set = (pl.col("name") == "Memset") & pl.col("set_memory").is_not_null()
+    names = described_rows.select(
+        pl.when(is_copy).then(copy_name()).when(is_set).then(set_name()).otherwise("name")
+    )
+    return device.with_columns(names.to_series().cast(pl.Categorical).alias("name"))
+
+
+def _word(column: str, words: Mapping[int, str]) -> pl.Expr:
+    """Return the word for each number of CUPTI's, null for others."""
+    return pl.col(column).replace_strict(words, default=None, return_dtype=pl.String)
 
 
 def with_launches(device: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

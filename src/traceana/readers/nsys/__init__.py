@@ -10,6 +10,10 @@ from traceana.readers.format import Confidence, Format, Head, known
 
 EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
+EXPORT_FILES: Final = frozenset(
+    table + suffix for table in EXPORT_TABLES for suffix in (".parquet", ".arrow")
+)
+"""The file of that table in an export to Parquet or Arrow."""
 _EVENTS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
 # The JSON and text exports begin with the report's strings, or with an event.
 _JSON: Final = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
@@ -30,11 +34,7 @@ def _is_database(head: Head) -> Confidence:
 
 def is_export(folder: Path) -> bool:
     """Return whether ``folder`` holds nsys's description of an export to Parquet or Arrow."""
-    return any(
-        (folder / f"{table}{suffix}").exists()
-        for table in EXPORT_TABLES
-        for suffix in (".parquet", ".arrow")
-    )
+    return any((folder / name).exists() for name in EXPORT_FILES)
 
 
 def _other_report(head: Head) -> Confidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import islice
 from pathlib import Path
@@ -45,11 +46,13 @@ def files(path: Path) -> list[Path]:
     """
     folder, name = (path, "") if path.is_dir() else (path.parent, path.name.removesuffix("_"))
     try:
-        inside = sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            inside = sorted(entry.name for entry in entries)
     except OSError:
         return []
     names = re.compile(re.escape(name) + ("_" if name else "") + _FILE)
-    return [file for file in inside if names.fullmatch(file.name) and file.is_file()]
+    matching = (folder / file for file in inside if names.fullmatch(file))
+    return [file for file in matching if file.is_file()]
 
 
 def run_of(file: Path) -> Path:

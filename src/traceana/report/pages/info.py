@@ -37,7 +37,7 @@ _LABELS: Final[Mapping[str, str]] = {
 """The labels of properties; others have their name."""
 _NOTED: Final = (
     *("several_reports", "unmatched", "lost_field", "other_recording", "missing_rank"),
-    *("not_demangled", "graph_unknown"),
+    *("windows", "not_demangled", "graph_unknown"),
 )
 """Notes of the ledger that a sound recording need not have; others are counted together."""
 _CUDA: Final = ("cuda_driver_version", "cuda_runtime_version")
@@ -110,6 +110,8 @@ def _lines(details: Known) -> Iterator[tuple[str, str]]:
     for key, value in details["properties"].items():
         if key == "ranks" and isinstance(value, Mapping):
             value = {rank: PurePath(file).name for rank, file in value.items()}
+        if key == "windows" and isinstance(value, Mapping):
+            value = tuple(PurePath(file).name for file in value)
         yield _LABELS.get(key, key.replace("_", " ")), _property(key, value)
 
 
