@@ -21,12 +21,16 @@ from traceana.trace.work import line_name
 from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from traceana.analyze.per_step import Basis
     from traceana.report.page import Block, Chart
     from traceana.report.result import CommandResult
     from traceana.result import Arranged, Result
     from traceana.trace import Trace
     from traceana.vocabulary.option_words import LinesBy
+
+    _MakePage = Callable[[Trace, Result, Basis | None], CommandResult]
 
 
 def lines(
@@ -49,8 +53,13 @@ def lines(
     if source is not None:
         return listing(trace, source, sums=sum)
     analyze = partial(analysis.lines, by=by)
-    page = {"stack": _tree_page, "function": _function_page}.get(by, _page)
-    return per_step_result(trace, analyze, page, keys=analysis.KEYS[by], sums=sum, idle=True)
+    of_kind: dict[LinesBy, _MakePage] = {
+        "stack": _tree_page,
+        "function": partial(_page, dropped=_BY_FUNCTION),
+    }
+    return per_step_result(
+        trace, analyze, of_kind.get(by, _page), keys=analysis.KEYS[by], sums=sum, idle=True
+    )
 
 
 def listing(trace: Trace, file: str, *, sums: bool = False) -> CommandResult:
@@ -102,10 +111,6 @@ def sources(trace: Trace) -> tuple[Block, ...]:
             elif not isinstance(block, Facts):
                 blocks.append(block)
     return tuple(blocks)
-
-
-def _function_page(trace: Trace, result: Result, basis: Basis | None) -> CommandResult:
-    return _page(trace, result, basis, dropped=_BY_FUNCTION)
 
 
 def _page(
