@@ -120,6 +120,9 @@ def test_the_step_without_the_profiler_is_near_the_one_that_was_timed(file: Path
     # Without the profiler, the host of one program differed by 40 % between two runs, the copies of
     # the other by 150 % between steps.
     near = 0.45 if name_of(file) in ("resnet18_b8", "alexnet_eager") else 0.1
+    if name_of(file) == "alexnet_b32_stack":
+        near = 0.15  # Two steps alone, with stacks.
+
     assert step["median_ns"] == pytest.approx(TIMES[name_of(file)], rel=near)
 
 

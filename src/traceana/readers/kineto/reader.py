@@ -14,7 +14,6 @@ from traceana.columns.distinct import Texts
 from traceana.errors import NotATraceError
 from traceana.readers.chrome.stream import Document, extent, ledger_of, read_stream
 from traceana.readers.compiled import COMPILED
-from traceana.readers.cupti import COPY_KINDS, MEMORY_KINDS, copy_name, set_name
 from traceana.readers.integrity import rebase, screen
 from traceana.readers.kernel_names import NameTable
 from traceana.readers.kineto import properties
@@ -258,6 +257,9 @@ def with_described_copies(device: pl.DataFrame) -> pl.DataFrame:
     described = ("copy_kind", "copy_kind_number", "set_memory")
     if all(device[column].null_count() == device.height for column in described):
         return device
+    # Few recordings have such names.
+    from traceana.readers.cupti import COPY_KINDS, MEMORY_KINDS, copy_name, set_name
+
     described_rows = device.select(
         pl.col("name").cast(pl.String),
         pl.coalesce(
