@@ -341,11 +341,8 @@ class Figures:
             return None
         columns = ("line_text", "layer_path", "category", "kind", "copy_kind", "duration")
         of_row = work(self._part, *columns).filter(chosen)
-        by_line = of_row.drop_nulls("line_text").group_by("line_text").agg(pl.col("duration").sum())
-        most = by_line.sort("duration", "line_text", descending=[True, False]).head(1)
-        if most.is_empty() or most["duration"][0] < CULPRIT_SHARE * int(of_row["duration"].sum()):
-            return None
-        return str(most["line_text"][0])
+        total = int(of_row["duration"].sum())
+        return culprit(of_row.rename({"duration": "time_ns"}), "line_text", total)
 
     def gaps(self, causes: Collection[str], key: Literal["operator", "range"]) -> pl.DataFrame:
         """Return the gaps with one of ``causes``: :func:`traceana.timeline.idle.gaps_of`."""
@@ -553,6 +550,16 @@ class Program(msgspec.Struct, frozen=True):
         for nvidia, amd in _AMD:
             text = text.replace(nvidia, amd)
         return _CUDA_CALL.sub("hip", text)
+
+
+def culprit(rows: pl.DataFrame, by: str, total: int) -> str | None:
+    """Return the value of ``by`` with most ``time_ns`` of ``rows``; None below
+    :data:`CULPRIT_SHARE` of ``total``."""
+    by_time = rows.drop_nulls(by).group_by(by).agg(pl.col("time_ns").sum())
+    most = by_time.sort("time_ns", by, descending=True)
+    if most.is_empty() or most["time_ns"][0] < CULPRIT_SHARE * total:
+        return None
+    return str(most[by][0])
 
 
 @per_trace

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.advise.figures import culprit
 from traceana.advise.rule import Change, Found, Value, rule
-from traceana.settings import CULPRIT_SHARE, LONGEST_DISPATCH_NS
+from traceana.settings import LONGEST_DISPATCH_NS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -311,8 +312,8 @@ def idle_for(
     ``condition`` selects gaps; ``more`` is further time that the same change would save, and
     ``scenario`` that of :class:`Found`. Figures: ``idle_ns`` per unit, ``share`` of the window,
     ``count`` of the gaps, ``culprit`` (the line of the program, else the operator or range, with
-    most of the idle time, null below :data:`CULPRIT_SHARE`) and those ``given``, which may replace
-    them.
+    most of the idle time: :func:`traceana.advise.figures.culprit`) and the ``given`` ones, which
+    may replace them.
     """
     if not figures.worth(figures.idle_ns(*causes) + more):
         return None
@@ -334,7 +335,9 @@ def idle_for(
         .with_columns(pl.col("cause", by).cast(pl.String))
         .sort("time_ns", by, "line", "device", "cause", descending=[True, *[False] * 4])
     )
-    culprit = _culprit(evidence, "line", total) or _culprit(evidence, by, total)
+    # A step's own range says nothing.
+    named = evidence.filter(~pl.col(by).str.contains(_STEP_RANGE))
+    most = culprit(evidence, "line", total) or culprit(named, by, total)
     if evidence["line"].null_count() == evidence.height:
         evidence = evidence.drop("line")
     longest = figures.longest_idle_ns
@@ -344,17 +347,9 @@ def idle_for(
             "idle_ns": figures.each(total),
             "share": total / figures.window_ns,
             "count": figures.mean(gaps.height),
-            "culprit": culprit,
+            "culprit": most,
             **given,
         },
         evidence,
         scenario,
     )
-
-
-def _culprit(evidence: pl.DataFrame, by: str, total: int) -> str | None:
-    named = evidence.drop_nulls(by).filter(~pl.col(by).str.contains(_STEP_RANGE))
-    most = named.group_by(by).agg(pl.col("time_ns").sum()).sort("time_ns", by, descending=True)
-    if most.is_empty() or most["time_ns"].item(0) < CULPRIT_SHARE * total:
-        return None
-    return str(most[by].item(0))

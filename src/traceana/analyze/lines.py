@@ -30,7 +30,7 @@ from traceana.timeline.idle import analyzed_gaps, idle_time
 from traceana.timeline.source_frames import frame_stacks, frames_of_gaps
 from traceana.timeline.steps import step_windows
 from traceana.timeline.work import processor, why_no_work, work, work_ns
-from traceana.trace import per_small_trace
+from traceana.trace import per_small_trace, per_trace
 from traceana.trace.work import frame_labels
 from traceana.vocabulary.option_words import LinesBy
 
@@ -101,9 +101,10 @@ KEYS: Final[Mapping[LinesBy, tuple[str, ...]]] = {
     "stack": ("file", "line", "function", "stack"),
 }
 """The columns that identify a row."""
-_SUMMED: Final = tuple(
+SUMMED: Final = tuple(
     column.name for column in COLUMNS if column.additive and column.name != "total_ns"
 )
+"""The columns whose rows add up: what a line calls is in rows of its own, too."""
 
 
 def lines(trace: Trace, by: LinesBy = "line") -> Result:
@@ -121,14 +122,14 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
         "file": [],
     }[by]
     keys = KEYS[by]
-    known = _SUMMED
+    known = SUMMED
     if not has_stacks(trace):
         # Stacks of operators and instructions do not tell where the host was at other times.
-        known = tuple(name for name in _SUMMED if name not in ("idle_ns", "host_ns"))
+        known = tuple(name for name in SUMMED if name not in ("idle_ns", "host_ns"))
     table = by_frame(trace).group_by(keys).agg(pl.col(known).sum(), *first)
     # A frame of the program whose work, waits and time are nothing did run nothing.
     table = table.filter(pl.any_horizontal(pl.col(known) != 0))
-    unknown = (pl.lit(None, pl.Int64).alias(name) for name in _SUMMED if name not in known)
+    unknown = (pl.lit(None, pl.Int64).alias(name) for name in SUMMED if name not in known)
     table = table.join(with_calls(trace, keys), on=keys, how="left", nulls_equal=True)
     table = table.with_columns(share_of(work_ns(trace)), *unknown)
     of_step = pl.col("time_ns") + pl.col("idle_ns").fill_null(0)
@@ -143,13 +144,19 @@ def lines(trace: Trace, by: LinesBy = "line") -> Result:
         own = frames["own"].gather(rows["frame"]).fill_null(value=False)
         share = int(rows["duration"].filter(own).sum()) / max(work_ns(trace), 1)
         notes.append(f"lines of the program: {100 * share:.1f} % of the {processor(trace)} time")
-    changed = changed_files(Path(trace.meta.source).parent, frames["file"])
+    changed = _changed_files(trace.whole)
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         notes.append(
             f"text not shown, changed or gone since the recording: {', '.join(changed[:3])}{more}"
         )
     return Result(table, sums(table, *known), tuple(notes), COLUMNS)
+
+
+@per_trace
+def _changed_files(trace: Trace) -> list[str]:
+    """Return the changed files of ``trace``, which is whole: all files are read for it."""
+    return changed_files(Path(trace.meta.source).parent, trace.tables.frames["file"])
 
 
 def with_calls(trace: Trace, keys: Sequence[str]) -> pl.DataFrame:
@@ -223,7 +230,7 @@ def by_frame(trace: Trace) -> pl.DataFrame:
             time.sum().alias("time_ns"),
         )
     )
-    none = pl.DataFrame(schema={"place": pl.Int64, **dict.fromkeys(_SUMMED, pl.Int64)})
+    none = pl.DataFrame(schema={"place": pl.Int64, **dict.fromkeys(SUMMED, pl.Int64)})
     sources = [none, summed, _placed(_flops_by_frame(trace), "flops")]
     if has_stacks(trace):
         sources += [

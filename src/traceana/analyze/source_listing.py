@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.lines import COLUMNS as OF_LINES
-from traceana.analyze.lines import by_frame, with_calls
+from traceana.analyze.lines import SUMMED, by_frame, with_calls
 from traceana.errors import NoSuchSelectionError, suggested
 from traceana.result import Result, share_of, sums
 from traceana.runs.source_files import source_lines
@@ -41,7 +41,7 @@ def source_listing(trace: Trace, file: str) -> Result:
     :class:`~traceana.errors.NoSuchSelectionError` where no file, or several, are called so.
     """
     name = _named(files_by_time(trace), file)
-    figures = [column.name for column in COLUMNS if column.additive and column.name != "total_ns"]
+    figures = [name for name in _FIGURES if name in SUMMED]
     of_lines = (
         by_frame(trace)
         .filter(pl.col("file") == name)

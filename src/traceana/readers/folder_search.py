@@ -2,7 +2,7 @@
 
 A project's folder may hold a Python environment and a data set, a million files. Folders of
 installed packages are not searched, and the search ends with an error where it lists too many
-files or opens too many that are no traces.
+files or opens too many that are not traces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEVER_TRACES: Final = (
 
 _MOST_LISTED: Final = 1_000_000
 _MOST_OPENED: Final = 2_000
-"""Files that are no traces."""
+"""Files that are not traces."""
 _FEW_LISTED: Final = 20_000
 _FEW_OPENED: Final = 200
 """So many are read however slow the disk is."""
@@ -141,7 +141,7 @@ def _is_no_file(entry: os.DirEntry[str], top: str) -> bool:
 
 
 class Search(msgspec.Struct):
-    """Counts the files of ``folder`` that were opened and are no traces, and their time."""
+    """Counts the files of ``folder`` that were opened and are not traces, and their time."""
 
     folder: Path
     files: int = 0

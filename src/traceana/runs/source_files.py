@@ -48,7 +48,11 @@ def program_folder(folder: Path) -> str:
 
     The names of its files are relative to it. It ends with a separator.
     """
-    program = _listing(folder).get("folder")
+    return _program(_listing(folder))
+
+
+def _program(listing: Mapping[str, Any]) -> str:
+    program = listing.get("folder")
     return program if isinstance(program, str) else ""
 
 
@@ -57,7 +61,7 @@ def _path(folder: Path, listing: Mapping[str, Any], file: str) -> Path | None:
     source = folder / SOURCE_FOLDER
     kept = _of(listing, "files").get(file)
     if kept is None:
-        return Path(program_folder(folder), file) if file in _of(listing, "sha256") else None
+        return Path(_program(listing), file) if file in _of(listing, "sha256") else None
     try:
         path = (source / str(kept)).resolve(strict=True)
     except (OSError, ValueError):

@@ -378,10 +378,11 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: Threads, *, by_line: boo
 
 def _labels_of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     """Return the labels of device work, of launches and of gaps before work."""
-    columns = (
+    labelled = labels(
+        trace.tables,
         *("name", "category", "part", "op", "call", "layer", "frame", "device", "stream", "range"),
     )
-    work_of_path = raw.hstack(labels(trace.tables, *columns)[raw["of"]]).with_columns(
+    work_of_path = raw.hstack(labelled[raw["of"]]).with_columns(
         pl.col("name", "category", "part").cast(pl.String)
     )
     category, what, why = pl.col("category"), pl.col("what"), pl.col("why")

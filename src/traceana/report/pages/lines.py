@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
@@ -130,20 +130,21 @@ def _tree_page(trace: Trace, result: Result, basis: Basis | None) -> CommandResu
     """Return the page of the stacks: their tree, unless rows are sorted or filtered."""
     from traceana.analyze.line_tree import line_tree
 
-    tree = line_tree(trace)
+    # Machine formats have no tree.
+    tree = cache(partial(line_tree, trace))
     steps = 1 if basis is None else basis.steps
 
     def as_tree(shown: Arranged) -> Arranged:
         if shown.sort is not None or shown.frame.height + shown.hidden < result.frame.height:
             return shown
-        return drawn_tree(tree, steps, shown)
+        return drawn_tree(tree(), steps, shown)
 
     return table_result(
         *("lines", result, trace),
         summed=True,
         basis=basis,
         displayed=as_tree,
-        pictures=lambda: line_icicle(tree, steps, processor(trace)),
+        pictures=lambda: line_icicle(tree(), steps, processor(trace)),
     )
 
 
