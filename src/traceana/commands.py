@@ -389,7 +389,8 @@ COMMANDS: Final = {
             name="save",
             summary="Save the trace as a bundle, which opens faster.",
             help="A bundle is a directory of Parquet files, with the layers, steps, classes and "
-            "recommendations. Times are kept as recorded.",
+            "recommendations. Times are kept as recorded. With --step it is of these steps, and "
+            "opens with them selected.",
             example="traceana save trace.json.gz -o bundle",
             function="traceana.advise.saved:save",
             of="trace",
@@ -398,11 +399,12 @@ COMMANDS: Final = {
         ),
         Command(
             name="export",
-            summary="Write the trace for another tool, with classes and layers.",
+            summary="Write the trace for another tool, or a part of it as a trace again.",
             help="Perfetto and chrome://tracing: all events, with tracks of layers, idle causes "
             "and the critical path. speedscope: the time of the layers as a flame graph. DuckDB "
             "(the extra duckdb): the tables of the trace, idle gaps and the critical path, with "
-            "their meanings. Times are as recorded, with the profiler.",
+            "their meanings. Another .json: a Kineto file with the events of the selected steps. "
+            "Times are as recorded, with the profiler.",
             example="traceana export trace.json.gz -o trace.perfetto.json.gz",
             function="traceana.report.exports:export",
             of="trace",

@@ -123,6 +123,8 @@ def open_trace(
     trace = trace.with_manifest(manifest)
     if as_recorded:
         trace = trace.with_meta(as_recorded=True)
+    if (part := trace.meta.cut) is not None:
+        trace = select(trace, steps=part.steps, devices=part.devices, ranks=part.ranks)
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 

@@ -118,9 +118,9 @@ def test_the_ending_is_the_format(run: Run, tmp_path: Path) -> None:
         assert run("export", FIXTURE, "-o", tmp_path / name).exit_code == 0
     text = (tmp_path / "run.perfetto.json").read_bytes()
     assert gzip.decompress((tmp_path / "run.perfetto.json.gz").read_bytes()) == text
-    refused = run("export", FIXTURE, "-o", tmp_path / "run.json")
+    refused = run("export", FIXTURE, "-o", tmp_path / "run.csv")
     assert refused.exit_code == ExitCode.CANNOT_WRITE
-    assert "end it with .perfetto.json or .speedscope.json" in refused.stderr
+    assert "end it with .perfetto.json, .speedscope.json" in refused.stderr
     again = run("export", FIXTURE, "-o", tmp_path / "run.perfetto.json")
     assert again.exit_code == ExitCode.CANNOT_WRITE
     assert (tmp_path / "run.perfetto.json").read_bytes() == text
@@ -142,3 +142,36 @@ def test_lines_of_the_program_are_in_the_arguments_and_a_profile_of_their_own() 
     }
     called = ("all work", "train.py:5 main", "train.py:11 step", "model.py:41 forward")
     assert stacks[called] == 700
+
+
+def test_overlapping_kernels_of_a_stream_are_on_different_tracks() -> None:
+    b = TraceBuilder()
+    for name, start, duration in (("a", 0, 100), ("b", 90, 50), ("c", 95, 5), ("d", 140, 10)):
+        b.kernel(name, start, duration, stream=7)
+    b.kernel("alone", 90, 100, stream=8)
+    kernels = complete(b.build()).filter(kind="stream")
+    tracks = dict(kernels.select("name", "track").iter_rows())
+    assert len({tracks["a"], tracks["b"], tracks["c"]}) == 3
+    assert tracks["d"] == tracks["a"]
+    for track in kernels.sort("start").partition_by("track"):
+        assert (track["start"][1:] >= (track["start"] + track["time"])[:-1]).all()
+    names = {e["args"]["name"] for e in events(b.build()) if e["name"] == "thread_name"}
+    assert names >= {"stream 7", "stream 8"}
+
+
+def test_work_has_its_figures() -> None:
+    b = TraceBuilder()
+    b.row("devices", device=0, name="NVIDIA H100 80GB HBM3", vendor="NVIDIA")
+    shapes, types = "[[64, 64], [64, 64]]", '["float", "float"]'
+    op = b.row("ops", name="aten::mm", start=0, duration=10, input_shapes=shapes, input_types=types)
+    call = b.row("calls", name="cudaLaunchKernel", start=1, duration=2)
+    b.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
+    b.kernel("sgemm", 20, 1000, stream=7, op=op, call=call)
+    b.kernel("other", 1020, 10, stream=7)
+    of_name = {e["name"]: e["args"] for e in events(b.build()) if e.get("cat") == "stream"}
+    assert of_name["sgemm"]["flops"] == 2 * 64**3
+    assert of_name["sgemm"]["flops_per_s"] == 2 * 64**3 * 10**6
+    assert of_name["sgemm"]["bound"] == "memory"
+    assert of_name["sgemm"]["wait"] == "launch"
+    assert of_name["other"]["wait"] == "stream"
+    assert "flops" not in of_name["other"]

@@ -18,6 +18,7 @@ from polars.testing import assert_frame_equal
 from tests.support.traces import cnn_steps
 from traceana.errors import CannotWriteError, UnknownFormatError
 from traceana.opening import open_trace
+from traceana.trace import bundle
 from traceana.trace.bundle import MANIFEST, load
 from traceana.trace.schema import TABLES
 
@@ -154,3 +155,11 @@ def test_savers_that_are_killed_leave_a_whole_bundle(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("5 rounds")
+
+
+def test_recorded_run_opens_again(tmp_path: Path) -> None:
+    run = Path(__file__).parents[2] / "fixtures" / "gpu" / "run_alexnet"
+    trace = open_trace(run)
+    bundle.save(trace, tmp_path / "bundle")
+    again = open_trace(tmp_path / "bundle")
+    assert again.meta.unprofiled_step_ns == trace.meta.unprofiled_step_ns is not None

@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from traceana.timeline.steps import measured_steps
+from traceana.trace.schema import ROW
 from traceana.trace.work import labels
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ class Window(msgspec.Struct, frozen=True):
     ``tracks``), ``depth`` (nesting, from 0), ``start_ns``, ``time_ns``, ``name``, ``category`` (of
     work its class, of an idle gap its cause, else the track's kind), ``layer``, ``operator``,
     ``line`` and ``stack`` (of the program, as of :func:`traceana.trace.work.labels`), ``launch_ns``
-    (start of the launching call), ``count`` (1, or the number of events merged into one, which then
-    have no name). ``merged`` is the number of all merged events. ``left_out`` is the number of
-    tracks beyond :data:`MOST_TRACKS`: the tracks with fewest events.
+    (start of the launching call), ``row`` (of work, in ``activities``), ``count`` (1, or the number
+    of events merged into one, which then have no name). ``merged`` is the number of all merged
+    events. ``left_out`` is the number of tracks beyond :data:`MOST_TRACKS`: the tracks with fewest
+    events.
     """
 
     step: int | None
@@ -152,10 +154,11 @@ _COLUMNS: Final[dict[str, Any]] = {
     "line": pl.String,
     "stack": pl.String,
     "launch_ns": pl.Int64,
+    "row": ROW,
 }
 
 
-_OF_ONE: Final = ("name", "layer", "operator", "line", "stack", "launch_ns")
+_OF_ONE: Final = ("name", "layer", "operator", "line", "stack", "launch_ns", "row")
 """The columns of an event that several merged ones do not have."""
 
 
@@ -178,7 +181,7 @@ def _parts(trace: Trace) -> list[_Part]:
         _Part(
             trace.tables.activities.with_columns(
                 labels(trace.tables, "name", "category", "line", "stack")
-            ),
+            ).with_row_index("row"),
             "start",
             "duration",
             lambda rows: _work(trace, rows),
@@ -307,6 +310,7 @@ def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         trace.tables.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),
         pl.col("line", "stack").cast(pl.String),
         trace.tables.calls["start"].gather(rows["call"]).alias("launch_ns"),
+        "row",
     )
 
 

@@ -27,6 +27,15 @@ TraceFiles = Annotated[
 ]
 
 
+Anonymize = Annotated[
+    bool,
+    typer.Option(
+        "--anonymize",
+        help="Replace the names of files, modules, ranges and hosts by numbered ones, for a bug "
+        "report; kernels, shapes and all figures stay.",
+    ),
+]
+
 AsRecorded = Annotated[
     bool,
     typer.Option(

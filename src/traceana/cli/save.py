@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, TraceFiles
+from traceana.cli.options import Anonymize, Reading, TraceFiles
 from traceana.errors import ExitCode
 
 Bundle = Annotated[
@@ -18,10 +18,16 @@ Bundle = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")]
 
 
-def save(files: TraceFiles, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
+def save(
+    files: TraceFiles,
+    output: Bundle,
+    reading: Reading,
+    anonymize: Anonymize = False,
+    force: Force = False,
+) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.advise import saved
 
     trace = open_trace(files, reading)
-    saved.save(trace, output, overwrite=force)
+    saved.save(trace, output, anonymize=anonymize, overwrite=force)
     return exit_code(trace, reading, needs=())

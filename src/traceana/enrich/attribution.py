@@ -68,12 +68,14 @@ def attribute(
     activities, names, devices = trace.tables.activities, trace.tables.names, trace.tables.devices
     calls, ranges = trace.tables.calls, trace.tables.ranges
     activities = with_calls(activities, calls, ledger)
-    step_table = steps(trace, activities, step_marker)
+    # A cut has the steps of its recording.
+    is_cut = trace.tables.steps.height and step_marker is None
+    step_table = trace.tables.steps if is_cut else steps(trace, activities, step_marker)
     if step_marker is not None:
         ranges = as_steps(trace, step_marker)
     ops = pl.concat([trace.tables.ops, conform("ops", from_nvtx(ranges))])
     trace = trace.with_tables(ops=ops, ranges=ranges)
-    if step_marker is None:
+    if step_marker is None and not is_cut:
         step_table = without_cut_step(trace, step_table, ledger)
     launches = launches_with_work(calls, activities)
     step_table = with_complete(step_table, launches)

@@ -26,7 +26,7 @@ from traceana.trace.tables import Tables
 _FRAME: Final = re.compile(r"^([^<].*|<(?:ipython-input-|cell ).*)\((\d{1,9})\)(?:: (.*))?$")
 """A frame as Kineto writes it: ``train.py(41): main``. Calls of built-in functions have none."""
 
-_LIBRARIES: Final = (
+_PACKAGES: Final = (
     *("torch", "torchvision", "torchaudio", "torchmetrics", "functorch", "triton", "torch_xla"),
     *("tensorflow", "keras", "tf_keras", "jax", "jaxlib", "flax", "optax", "haiku", "equinox"),
     *("lightning", "pytorch_lightning", "lightning_fabric", "accelerate", "transformers"),
@@ -34,11 +34,12 @@ _LIBRARIES: Final = (
     *("numpy", "scipy", "pandas", "PIL", "tqdm", "IPython", "ipykernel", "absl", "traceana"),
 )
 """Packages whose folder Kineto leaves out, as it does that of the program."""
+_STANDARD: Final = "|".join(sorted(name for name in sys.stdlib_module_names if name[0] != "_"))
+PUBLIC_FILE: Final = re.compile(rf"^(?:(?:{'|'.join(_PACKAGES)})/|(?:{_STANDARD})(?:/|\.py))")
+"""Files of these packages and of the standard library."""
 _OF_LIBRARY: Final = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[^/]*)/"
-    rf"|^(?:{'|'.join(_LIBRARIES)})/"
-    rf"|^(?:{'|'.join(sorted(name for name in sys.stdlib_module_names if name[0] != '_'))})"
-    r"(?:/|\.py$)|^_\w+\.py$|/traceana/record/inside/"
+    rf"|^(?:{'|'.join(_PACKAGES)})/|^(?:{_STANDARD})(?:/|\.py$)|^_\w+\.py$|/traceana/record/inside/"
     # Inductor's generated code: named by the beginning of its SHA-256.
     r"|(?:^|/)torchinductor_[^/]*/|(?:^|/)c[a-z2-7]{51}\.py$"
 )

@@ -16,23 +16,39 @@ import polars as pl
 
 from traceana.analyze.layer_tree import layer_tree
 from traceana.analyze.line_tree import line_tree
+from traceana.analyze.rates import bound, machine
+from traceana.analyze.roofline import counted_work
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
-from traceana.errors import CannotWriteError, MissingDependencyError, how_to_install
+from traceana.enrich.anonymous import Pseudonyms, anonymous
+from traceana.errors import (
+    CannotWriteError,
+    MissingDependencyError,
+    UsageError,
+    how_to_install,
+)
 from traceana.files import check_free, scratch_folder, write_output
+from traceana.flops.peaks import peak_for
+from traceana.readers.kineto.cut import cut_text
 from traceana.timeline.critical import critical
+from traceana.timeline.cut import cut, extent, steps_of_cut
 from traceana.timeline.idle import idle
+from traceana.timeline.steps import select_like
+from traceana.timeline.waits import BY_EVENT, BY_LAUNCH, BY_STREAM, all_waits
 from traceana.timeline.work import has_frames
+from traceana.trace import Trace
 from traceana.trace.schema import CPU_DEVICE, SCHEMA, SCHEMA_VERSION
+from traceana.trace.schema import ROW as ROW_NUMBER
 from traceana.trace.work import labels
 from traceana.version import __version__
+from traceana.whatif.program import without_profiler
 
 if TYPE_CHECKING:
-    from traceana.trace import Trace
     from traceana.trace.schema import Column
 
 PERFETTO: Final = ".perfetto.json"
 SPEEDSCOPE: Final = ".speedscope.json"
+KINETO: Final = ".json"
 DUCKDB: Final = ".duckdb"
 _AT_ONCE: Final = 50_000
 """Events that are written to text at a time."""
@@ -40,38 +56,53 @@ _GZIP: Final = 31
 """The window bits of zlib with gzip's header, which then has no time."""
 
 
-def export(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+def export(
+    trace: Trace, path: str | os.PathLike[str], *, anonymize: bool = False, overwrite: bool = False
+) -> Path:
     """Write the trace for another tool and return the path; its ending names the format.
 
-    ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; either with ``.gz``.
-    ``.duckdb`` is a DuckDB database of the tables. Raises
+    ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; another ``.json`` is a
+    Kineto file with the events of the selected steps; each with ``.gz``. ``.duckdb`` is a DuckDB
+    database of the tables. ``anonymize`` replaces the words that the program and the machine gave
+    (:func:`traceana.enrich.anonymous.anonymous`). Raises
     :class:`~traceana.errors.CannotWriteError` on another ending, and if ``path`` exists and
     ``overwrite`` is false.
     """
     target = Path(path)
-    made = exporter(target.name)
+    made = exporter(target.name, anonymize=anonymize)
     check_free(target, force=overwrite)
     write_output(target, made(trace), force=overwrite)
     return target
 
 
-def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
+def exporter(name: str, *, anonymize: bool = False) -> Callable[[Trace], Iterator[bytes]]:
     """Return the function that yields the content of ``name``; its ending names the format.
 
     Raises :class:`~traceana.errors.CannotWriteError` on another ending, and
     :class:`~traceana.errors.MissingDependencyError` without duckdb for its ending.
     """
     inner = name.removesuffix(".gz")
-    for ending, make in ((PERFETTO, perfetto), (SPEEDSCOPE, speedscope)):
-        if inner.endswith(ending):
-            return make if inner == name else partial(_compressed, make)
     if name.endswith(DUCKDB):
         require_duckdb()
-        return database
-    raise CannotWriteError(
-        f"{name}: no export by that name; end it with {PERFETTO} or {SPEEDSCOPE}, and .gz to "
-        f"compress it, or with {DUCKDB}"
-    )
+        make = database
+    elif inner.endswith(PERFETTO):
+        make = perfetto
+    elif inner.endswith(SPEEDSCOPE):
+        make = speedscope
+    elif inner.endswith(KINETO):
+        make = partial(kineto, anonymize=anonymize)
+    else:
+        raise CannotWriteError(
+            f"{name}: no export by that name; end it with {PERFETTO}, {SPEEDSCOPE}, or {KINETO} "
+            f"for a Kineto file again, and .gz to compress it, or with {DUCKDB}"
+        )
+    if anonymize and not isinstance(make, partial):
+        make = partial(_anonymous, make)
+    return make if inner == name else partial(_compressed, make)
+
+
+def _anonymous(make: Callable[[Trace], Iterator[bytes]], trace: Trace) -> Iterator[bytes]:
+    return make(select_like(anonymous(trace.whole), trace))
 
 
 def _compressed(make: Callable[[Trace], Iterator[bytes]], trace: Trace) -> Iterator[bytes]:
@@ -87,11 +118,12 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     Every activity, operator, range and runtime call is a complete event (``ph`` X) on the track of
     its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
     trace's nanoseconds. Each device has a track of its idle gaps by cause and a track of the
-    running layers; the critical path has a track too. ``args`` hold class, layer, operator,
-    line and stack of the program.
+    running layers; the critical path has a track too. Work that begins before earlier work of its
+    stream ends has a track of its own, on which both stay visible. ``args`` hold class, layer,
+    operator, line and stack of the program, and of work the figures of :func:`_figures`.
     """
     needs_timeline(trace, "export")
-    window = capture(trace)
+    window = _without_overlaps(capture(trace))
     tracks = _tracks(window)
     head: dict[str, Any] = {
         "displayTimeUnit": "ns",
@@ -106,11 +138,30 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     start = json.dumps(head).removesuffix("}")
     yield f'{start}, "traceEvents": [\n'.encode()
     yield ",\n".join(_metadata(tracks)).encode()
-    events = window.events.join(tracks, on="track", how="left", maintain_order="left")
+    events = window.events.join(tracks, on="track", how="left", maintain_order="left").join(
+        _figures(trace), on="row", how="left", maintain_order="left"
+    )
     for some in (events, _layers(events)):
         for rows in some.iter_slices(_AT_ONCE):
             yield "".join(f",\n{line}" for line in _complete(rows)).encode()
     yield b"\n]}\n"
+
+
+def kineto(trace: Trace, *, anonymize: bool = False) -> Iterator[bytes]:
+    """Yield a Kineto file with the events of the selected steps: a trace again.
+
+    It has the figures of the selection (:mod:`traceana.timeline.cut`). Raises
+    :class:`~traceana.errors.UsageError` where ``trace`` is not of one Kineto file.
+    """
+    if trace.meta.format != "kineto" or trace.meta.clock_start_ns is None:
+        raise UsageError(
+            f"{trace.meta.source} is not one Kineto file; for a bundle of the selected steps: "
+            "traceana save"
+        )
+    part = cut(trace).with_meta(host_factors=without_profiler(trace.whole).meta.host_factors)
+    stepwise = part.meta.cut is not None and part.meta.cut.steps is not None
+    within = extent(trace, steps_of_cut(trace)) if stepwise else None
+    return cut_text(part, within, Pseudonyms().text if anonymize else None)
 
 
 def speedscope(trace: Trace) -> Iterator[bytes]:
@@ -171,6 +222,83 @@ _NAMES: Final = {
     "calls": "runtime calls",
     "overhead": "profiler overhead",
 }
+
+
+def _without_overlaps(window: Window) -> Window:
+    """Return ``window`` with further tracks for work that begins before earlier work of its stream
+    ends, as with programmatic dependent launch: a viewer draws one of two such events."""
+    end = pl.col("start_ns") + pl.col("time_ns")
+    streams = (window.tracks["kind"] == "stream").arg_true()
+    work = (
+        window.events.with_row_index("place")
+        .filter(pl.col("track").is_in(streams.implode()), pl.col("row").is_not_null())
+        .sort("track", "start_ns", "place")
+    )
+    begins_early = pl.col("start_ns") < end.cum_max().shift().over("track")
+    overlapping = work.filter(begins_early)["track"].unique().sort()
+    tracks = [window.tracks]
+    added = window.tracks.height
+    track_of = window.events["track"].to_numpy().copy()
+    for track in overlapping:
+        lanes: list[int] = []
+        of_track = work.filter(track=track).select("place", "start_ns", end.alias("until"))
+        for place, start, until in of_track.iter_rows():
+            free = [lane for lane, busy_until in enumerate(lanes) if busy_until <= start]
+            lane = free[0] if free else len(lanes)
+            lanes[lane : lane + 1] = [until]
+            if lane:
+                track_of[place] = added + lane - 1
+        tracks += [window.tracks[[track]]] * (len(lanes) - 1)
+        added += len(lanes) - 1
+    events = window.events.with_columns(pl.Series("track", track_of))
+    return msgspec.structs.replace(window, tracks=pl.concat(tracks), events=events)
+
+
+_FIGURES: Final = ("flops", "flops_per_s", "bound", "wait")
+_WAITS: Final = {BY_STREAM: "stream", BY_EVENT: "event", BY_LAUNCH: "launch"}
+
+
+def _figures(trace: Trace) -> pl.DataFrame:
+    """Return :data:`_FIGURES` of the work by ``row``, as texts of JSON.
+
+    ``flops`` and ``flops_per_s`` are those of all kernels of its operator (direct-equivalent, over
+    their summed time); ``bound`` is compute or memory, by the roofline; ``wait`` is what it waited
+    for: earlier work of its stream, an event or collective, or its launch, null in a selection.
+    """
+    rows = (trace.tables.activities["kind"] != "sync").arg_true()
+    counted = counted_work(trace).with_columns(rows.cast(ROW_NUMBER).alias("row"))
+    peaks, _ = machine(trace)
+    kinds = counted.select("precision", "tensor_core").unique()
+    of_kinds = [None if peaks is None else peak_for(peaks, *kind) for kind in kinds.iter_rows()]
+    peak = kinds.with_columns(pl.Series("peak", of_kinds, dtype=pl.Float64))
+    bandwidth = pl.lit(None if peaks is None else peaks.bandwidth, pl.Float64)
+    # A selection has other rows than the whole trace, of which the waits are.
+    waits = all_waits(trace if trace.whole is trace else Trace(trace.meta))
+    of_work = pl.DataFrame({"row": waits.activity, "why": waits.why}).select(
+        pl.col("row").cast(ROW_NUMBER),
+        pl.col("why").replace_strict(_WAITS, default=None, return_dtype=pl.String).alias("wait"),
+    )
+    computes = pl.col("flops") > 0
+    return (
+        counted.join(peak, on=kinds.columns, how="left", nulls_equal=True, maintain_order="left")
+        .join(of_work, on="row", how="left", maintain_order="left")
+        .select(
+            "row",
+            pl.when(computes).then("flops").cast(pl.String).alias("flops"),
+            pl.when(computes, pl.col("unit_ns") > 0)
+            .then((pl.col("flops") / pl.col("unit_ns") * 1e9).round().cast(pl.Int64))
+            .cast(pl.String)
+            .alias("flops_per_s"),
+            _quoted(bound(pl.col("flops"), pl.col("bytes"), pl.col("peak"), bandwidth)).alias(
+                "bound"
+            ),
+            _quoted(pl.col("wait")),
+        )
+    )
+
+
+def _quoted(word: pl.Expr) -> pl.Expr:
+    return pl.format('"{}"', word.cast(pl.String))
 
 
 def _tracks(window: Window) -> pl.DataFrame:
@@ -249,7 +377,7 @@ def _layers(events: pl.DataFrame) -> pl.DataFrame:
             "start_ns",
             (pl.min_horizontal("end", following) - pl.col("start_ns")).alias("time_ns"),
             pl.lit("layer").alias("category"),
-            *(pl.lit(None, pl.String).alias(name) for name in _ARGUMENTS),
+            *(pl.lit(None, pl.String).alias(name) for name in (*_ARGUMENTS, *_FIGURES)),
         )
     )
 
@@ -262,6 +390,7 @@ def _complete(events: pl.DataFrame) -> pl.Series:
         .otherwise(pl.lit(f', "{name}": ') + _json(events[name]))
         for name in _ARGUMENTS
     )
+    figures = (pl.concat_str(pl.lit(f', "{name}": '), name).fill_null("") for name in _FIGURES)
     line = pl.concat_str(
         *(pl.lit('{"ph": "X", "name": '), _json(events["name"])),
         *(pl.lit(', "cat": "'), "kind"),
@@ -270,6 +399,7 @@ def _complete(events: pl.DataFrame) -> pl.Series:
         *(pl.lit(', "dur": '), _microseconds("time_ns")),
         *(pl.lit(', "args": {"class": '), _json(events["category"])),
         *arguments,
+        *figures,
         pl.lit("}}"),
     )
     return events.select(line).to_series()

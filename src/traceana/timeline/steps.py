@@ -383,6 +383,15 @@ def select(
     return trace
 
 
+def select_like(whole: Trace, trace: Trace) -> Trace:
+    """Return ``whole`` with the steps, ranks and devices that are selected in ``trace``."""
+    chosen = {name: trace.meta.properties.get(f"selected_{name}") for name in SELECTIONS}
+    return select(whole, **chosen)
+
+
+SELECTIONS: Final = ("steps", "ranks", "devices")
+
+
 def _sorted(wanted: Numbers) -> list[int]:
     if isinstance(wanted, int | str):
         from traceana.vocabulary.number_lists import number_list

@@ -2,6 +2,6 @@
 
 from traceana.trace.ledger import Ledger
 from traceana.trace.tables import Tables
-from traceana.trace.trace import Trace, TraceMeta, per_small_trace, per_trace
+from traceana.trace.trace import Cut, Trace, TraceMeta, per_small_trace, per_trace
 
-__all__ = ["Ledger", "Tables", "Trace", "TraceMeta", "per_small_trace", "per_trace"]
+__all__ = ["Cut", "Ledger", "Tables", "Trace", "TraceMeta", "per_small_trace", "per_trace"]

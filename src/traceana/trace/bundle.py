@@ -125,7 +125,9 @@ def _write(folder: Path, trace: Trace, advice: bytes | None) -> None:
         meta=trace.meta.saved(),
         rows={name: table.height for name, table in trace.tables.items()},
         checksums=checksums,
-    ).checked()
+    )
+    # As it will be read: a whole number may be given for one with decimals.
+    manifest = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest).checked()
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
     folder.chmod(0o777 & ~umask())
 

@@ -39,6 +39,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
         "note",
         "recordings of one process, one after the other: the time between them is left out",
     ),
+    "cut": ("note", "events outside the steps that were cut from the recording"),
     "missing_rank": ("note", "ranks of the run without a file"),
     "not_demangled": ("note", "C++ names that could not be demangled"),
     "deep_range": (

@@ -27,6 +27,18 @@ HOW_OPENED: Final = frozenset({"opened", "opened_with"})
 """Fields of the meta that a bundle does not keep."""
 
 
+class Cut(msgspec.Struct, kw_only=True, frozen=True):
+    """The selection that a cut is of: ``source`` is the recording that it was cut from.
+
+    These ``steps``, ``devices`` and ``ranks`` are selected when the cut is opened; None: all.
+    """
+
+    source: str
+    steps: tuple[int, ...] | None = None
+    devices: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+
+
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """Metadata of one trace.
 
@@ -41,6 +53,8 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     producer: str | None = None
     framework: str | None = None
     epoch_ns: int | None = None
+    clock_start_ns: int | None = None
+    """The trace's time 0 on the clock of its file, of Kineto's."""
     rank: int | None = None
     world_size: int | None = None
     truncated: bool = False
@@ -73,6 +87,11 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """The part of it that is of the profiler's cost: the median step at its ends."""
     steps_run_ahead: bool = False
     """Whether steps were recorded as ended before the device had finished them."""
+    host_factors: tuple[tuple[int | None, int | None, float], ...] = ()
+    """Of a Trace on the clock of its program, and of a cut: rank, process, and how many times as
+    long the host of the process takes without the profiler."""
+    cut: Cut | None = None
+    """The selection that it is of, where it is a cut of another recording."""
     properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
 

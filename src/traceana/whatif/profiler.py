@@ -112,10 +112,14 @@ def is_slowed(graph: Graph) -> Flags:
 def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     """Return how many times as long each piece of the graph's host time takes without the profiler.
 
-    Slowed pieces go with the factor, but the host gains at most as much as its events cost.
+    Slowed pieces go with the factor, but the host gains at most as much as its events cost. A cut
+    has the factor of the recording that it was cut from.
     """
     host = graph.host
     slowed = is_slowed(graph)
+    for rank, process, factor in trace.meta.host_factors:
+        if (rank, process) == (graph.steps["rank"][0], graph.steps["process"][0]):
+            return np.where(slowed, factor, 1.0)
     slowed_time = int((host.end - host.begin)[slowed].sum())
     launches = Texts.of(trace.tables.calls["name"]).matching(KERNEL_LAUNCH)
     calls_with_time = np.unique(host.call[host.call != NONE])

@@ -5,17 +5,15 @@ What reads the Trace that :func:`without_profiler` returns knows one clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr, replace
 
-from traceana.timeline.steps import select
+from traceana.timeline.steps import select_like
 from traceana.whatif.profiler import profiler_cost
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-_SELECTIONS: Final = ("steps", "ranks", "devices")
 
 
 def without_profiler(trace: Trace) -> Trace:
@@ -33,8 +31,7 @@ def without_profiler(trace: Trace) -> Trace:
         whole = without_profiler(trace.whole)
         if whole is trace.whole:
             return trace
-        wanted = {name: trace.meta.properties.get(f"selected_{name}") for name in _SELECTIONS}
-        selected = select(whole, **wanted).with_meta(step_interval_ns=None, step_cost_ns=None)
+        selected = select_like(whole, trace).with_meta(step_interval_ns=None, step_cost_ns=None)
         return replace(selected, recorded=trace)
     if trace.on_program_clock is not None:
         return trace.on_program_clock

@@ -35,7 +35,7 @@ def moved(trace: Trace) -> Trace | None:
     if model is None or cost is None or model.meetings.ranks:
         return None
     timed_ns = trace.meta.unprofiled_step_ns
-    if timed_ns is not None:
+    if timed_ns is not None and not trace.meta.host_factors:
         uncapped = model.without(replace(cost, measured=True))
         cost = fitted(cost, timed_ns, lambda part: median_ns(uncapped, unchanged(uncapped, part)))
     model = model.without(cost)
@@ -45,14 +45,19 @@ def moved(trace: Trace) -> Trace | None:
         whole = model.of_all_steps()
         replay = unchanged(whole)
     times_of_events = _Times(trace)
+    factors_of_hosts = []
     for graph, factors, over, change in zip(
         whole.processes, whole.host, replay.over, replay.changes, strict=True
     ):
         times_of_events.move(graph, factors, over, change.duration)
+        owner = graph.steps["rank"][0], graph.steps["process"][0]
+        factors_of_hosts.append((*owner, float(factors.min(initial=1.0))))
     step = predicted_step(model, base.replays, base)
     interval = step.low_ns, step.high_ns
     ends = sorted(round(median_ns(model, end) * model.scale) for end in base.replays.costs)
-    made = times_of_events.trace().with_meta(step_interval_ns=interval, step_cost_ns=tuple(ends))
+    made = times_of_events.trace().with_meta(
+        step_interval_ns=interval, step_cost_ns=tuple(ends), host_factors=tuple(factors_of_hosts)
+    )
     return replace(made, recorded=trace, kept_advice=trace.kept_advice)
 
 

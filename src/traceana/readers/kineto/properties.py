@@ -10,7 +10,7 @@ import polars as pl
 from traceana.readers.chrome.event_decoder import integers
 from traceana.trace.schema import DEVICES
 
-_VERSIONS: Final = (
+VERSIONS: Final = (
     "cupti_version",
     "cuda_runtime_version",
     "cuda_driver_version",
@@ -18,7 +18,7 @@ _VERSIONS: Final = (
     "hip_runtime_version",
     "hip_driver_version",
 )
-_OPTIONS: Final = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+OPTIONS: Final = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 _VENDORS: Final = {
     "NVIDIA": r"(?i)nvidia|tesla|geforce|quadro|titan|\bRTX\b|\bGTX\b|\bG?[HB][12]00\b|tegra",
     "AMD": r"(?i)\bAMD\b|radeon|instinct|\bMI\d{2,3}[AX]?\b|^gfx\d",
@@ -71,7 +71,7 @@ def _vendor(entry: dict[str, Any], keys: dict[str, Any]) -> str | None:
     vendors = [
         vendor
         for vendor, prefixes in runtimes.items()
-        if any(key in keys for key in _VERSIONS if key.startswith(prefixes))
+        if any(key in keys for key in VERSIONS if key.startswith(prefixes))
     ]
     return vendors[0] if len(vendors) == 1 else None
 
@@ -139,10 +139,10 @@ def facts(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the versions and recording options in the file."""
     properties: dict[str, Any] = {
         key: version
-        for key in _VERSIONS
+        for key in VERSIONS
         if isinstance(version := keys.get(key), int | float) and abs(version) < 1 << 53
     }
-    options = [key for key in _OPTIONS if keys.get(key) in (1, True)]
+    options = [key for key in OPTIONS if keys.get(key) in (1, True)]
     if options:
         properties["options"] = options
     listed = keys.get("deviceProperties")

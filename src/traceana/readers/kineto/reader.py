@@ -17,12 +17,13 @@ from traceana.readers.compiled import COMPILED
 from traceana.readers.integrity import rebase, screen
 from traceana.readers.kernel_names import NameTable
 from traceana.readers.kineto import properties
+from traceana.readers.kineto.cut import KEY, own_key
 from traceana.readers.kineto.decode import Columns
 from traceana.readers.kineto.scan import DECODER
 from traceana.readers.source import ByteSource, Progress
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES, RangeKind
+from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES, RangeKind, conform
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -70,6 +71,13 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     }
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
+    try:
+        part = own_key(keys)
+    except msgspec.ValidationError:
+        part = None
+        ledger.add("malformed", 1, table="-", kept=True, detail=f"key {KEY}")
+    if part is not None:
+        tables["steps"] = conform("steps", part.table())
     tables, first_ns = rebase(tables, ledger)
     names = NameTable(ledger)
     named, tables["process_groups"] = process_groups(
@@ -94,6 +102,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             producer="torch.profiler",
             framework="PyTorch" if ops.height or has_torch_kernels else None,
             epoch_ns=None if base is None else base + first_ns,
+            clock_start_ns=first_ns,
             rank=rank,
             world_size=world_size,
             properties={
@@ -101,6 +110,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
                 "decoder": "compiled scanner" if COMPILED else "Python (msgspec)",
             },
             **extent(columns, source, end),
+            **({} if part is None else part.meta()),
         ),
         Tables(tables),
     )
