@@ -427,7 +427,8 @@ def _thread_edges(moments: _Moments, after_wait: Ints) -> list[Edges]:
 
 def _work_edges(device: WorkWaits, launch_node: Ints, work: Ints, moment_time: Ints) -> list[Edges]:
     """Return the edges to device work (nodes ``work``): from its launch (``launch_node``), from the
-    work before it on its stream, and through events.
+    work before it on its stream, through events, and from all nodes of its CUDA graph that it
+    depends on.
 
     Work that waited for an unknown reason follows the work that ended last before it.
     """
@@ -449,6 +450,10 @@ def _work_edges(device: WorkWaits, launch_node: Ints, work: Ints, moment_time: I
         lag = np.where(decided, elapsed, np.minimum(elapsed, usual))
         for rows, edges in ((has_source & decided, decisive), (has_source & ~decided, others)):
             edges.append(Edges.of_kind(kind, source[rows], work[rows], lag[rows]))
+        if kind == EVENT:
+            waiting, awaited = device.dependencies.T
+            lag = np.minimum(device.start[waiting] - device.end[awaited], usual)
+            others.append(Edges.of_kind(EVENT, work[awaited], work[waiting], lag))
 
     unknown = np.flatnonzero(device.why == UNKNOWN)
     last = np.searchsorted(device.end, device.start[unknown], side="right") - 1

@@ -21,7 +21,7 @@ from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take
 from traceana.timeline.copies import blocking_copies
 from traceana.trace import per_small_trace
-from traceana.trace.schema import DEVICE_WORK
+from traceana.trace.schema import DEVICE_WORK, NODES_OF_GRAPH
 from traceana.trace.work import labels
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ ANY, NO_WORK = -1, -2
 NEVER: Final = np.iinfo(np.int64).min
 
 _RECORD: Final = ["rank", "process", "event_correlation"]
-_COLUMNS: Final = ("rank", "process", *STREAM, "start", "duration", "call", "kind", "name_id")
+_COLUMNS: Final = (
+    *("rank", "process", *STREAM, "start", "duration", "call", "kind", "name_id", "graph_node"),
+)
 """Of the activities, whose table is copied in the order of their ends."""
 
 Whose = tuple[int | None, int | None]
@@ -76,6 +78,9 @@ class WorkWaits(msgspec.Struct, frozen=True):
     """The work that ended last before it on its stream; NONE without."""
     by_event: Ints
     """The work of another stream that it waited for; NONE without."""
+    dependencies: Ints
+    """Pairs of rows: a node of a CUDA graph, and one that it depends on in its replay, where the
+    dependencies of the graph are recorded."""
     by_record: Ints
     """The last work before a recorded event that its stream waits for, also if that had ended
     before; NONE without."""
@@ -200,6 +205,11 @@ def work_waits(
     by_call = _work_awaited_by_calls(trace, call_time, stream, launched)
     by_record = np.where(by_record == NONE, by_call, by_record)
     in_graph = _node_before(call, work["name_id"].to_numpy(), stream, start, end)
+    dependencies = _graph_dependencies(trace, work)
+    if len(dependencies):
+        # Of the nodes that it depends on the one that ended last counts: the last row.
+        in_graph[_of_recorded_graphs(trace, work)] = NONE
+        np.maximum.at(in_graph, dependencies[:, 0], dependencies[:, 1])
     by_event = np.where(by_event == NONE, _if_decisive(in_graph, ready, start, end), by_event)
     collective = _awaited_collective(trace, work, ready)
     by_event = np.where((by_event == NONE) & (launch_ready <= stream_ready), collective, by_event)
@@ -222,6 +232,7 @@ def work_waits(
         why=why,
         on_stream=before,
         by_event=by_event,
+        dependencies=dependencies,
         by_record=np.where(take(end, by_record) <= start, by_record, NONE),
         streams=streams,
         contexts=contexts,
@@ -341,6 +352,41 @@ def _node_before(call: Ints, name: Ints, stream: Ints, start: Ints, end: Ints) -
         waits = (awaited_node != NONE) & other_stream & (awaited < rows_of_replay)
         node_before[rows_of_replay[waits]] = awaited[waits]
     return node_before
+
+
+def _graph_dependencies(trace: Trace, work: pl.DataFrame) -> Ints:
+    """Return rows of ``work``, nodes in replays of CUDA graphs, and of the nodes that each depends
+    on, as recorded: an array of pairs."""
+    dependencies = trace.tables.graph_dependencies
+    if dependencies.is_empty():
+        return np.empty((0, 2), dtype=np.int64)
+    nodes = work.with_row_index("waiting").select("waiting", "rank", "call", "graph_node")
+    pairs = (
+        nodes.drop_nulls(["call", "graph_node"])
+        .join(dependencies, on=["rank", "graph_node"], nulls_equal=True)
+        .join(
+            nodes.rename({"graph_node": "after", "waiting": "awaited"}),
+            on=["rank", "call", "after"],
+            nulls_equal=True,
+        )
+        .filter(pl.col("awaited") < pl.col("waiting"))
+        .sort("waiting", "awaited")
+    )
+    return pairs.select(pl.col("waiting", "awaited").cast(pl.Int64)).to_numpy()
+
+
+def _of_recorded_graphs(trace: Trace, work: pl.DataFrame) -> Flags:
+    """Return which ``work`` is of CUDA graphs whose dependencies are recorded."""
+    graph = (pl.col("graph_node") // NODES_OF_GRAPH).alias("graph")
+    recorded = trace.tables.graph_dependencies.select("rank", graph).unique()
+    graphs = work.select("rank", graph).join(
+        recorded.with_columns(pl.lit(True).alias("recorded")),
+        on=["rank", "graph"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    return graphs["recorded"].fill_null(False).to_numpy()
 
 
 def _unrecorded_waits(

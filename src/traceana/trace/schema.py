@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 16
+SCHEMA_VERSION: Final = 17
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -29,6 +29,9 @@ CPU_DEVICE: Final = -1
 
 PERIOD: Final = "period"
 """``source`` of steps without a marker, found by the repeated sequence of device work."""
+
+NODES_OF_GRAPH: Final = 1 << 32
+"""CUPTI's id of a graph's node is the graph's id times this, plus the node's number."""
 
 ROW = pl.UInt32
 LABEL = pl.Categorical()
@@ -411,6 +414,15 @@ _GRAPH_CALLS: Final = Table(
     },
 )
 
+_GRAPH_DEPENDENCIES: Final = Table(
+    "one dependency between two nodes of a CUDA graph, of which every replay has both",
+    {
+        "graph_node": _number("the node that waits, as in `activities`"),
+        "after": _number("the node that it waits for"),
+        "rank": _RANK,
+    },
+)
+
 _STEPS: Final = Table(
     "one step (iteration) of one process",
     {
@@ -586,6 +598,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "links": _LINKS,
     "layers": _LAYERS,
     "graph_calls": _GRAPH_CALLS,
+    "graph_dependencies": _GRAPH_DEPENDENCIES,
     "steps": _STEPS,
     "memory": _MEMORY,
     "process_groups": _PROCESS_GROUPS,

@@ -36,6 +36,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     links: pl.DataFrame
     layers: pl.DataFrame
     graph_calls: pl.DataFrame
+    graph_dependencies: pl.DataFrame
     steps: pl.DataFrame
     memory: pl.DataFrame
     process_groups: pl.DataFrame

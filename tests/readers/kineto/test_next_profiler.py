@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,10 @@ from tests.support.manifest import TRACES
 from tests.support.synthetic.cnn import cnn_training
 from tests.support.synthetic.kineto import write_kineto
 from traceana.readers import read
+from traceana.readers.kineto import decode, reader
+from traceana.readers.source import silent
+from traceana.timeline.graph import EVENT, graphs
+from traceana.timeline.waits import all_waits
 from traceana.trace.schema import TABLES
 
 FIELD = TRACES.parent / "cases" / "field" / "torch_next_alexnet_b128.json.gz"
@@ -113,3 +118,119 @@ def test_arrows_between_nodes_of_a_graph_are_no_launches(tmp_path: Path) -> None
     assert trace.tables.activities["call"].to_list() == [0, 0]
     assert trace.tables.calls["name"].to_list() == ["cudaGraphLaunch"]
     assert trace.tables.links.is_empty()
+
+
+def replay(correlation: int, at: float) -> list[Event]:
+    """Return a launch of a graph, whose node 4 waits for 2 by a recorded event (node 3), and for
+    the callback 5, not for node 9, which ends last before it on a third stream."""
+
+    def node(number: int, stream: int, start: float, dur: float, **more: Any) -> Event:
+        args = {"correlation": correlation, "graph id": 6, "graph node id": number}
+        lane = {"stream": 70 + stream, "original_stream": stream}
+        return {**kernel(f"k{number}", at + start, dur, **args, **lane), "tid": 70 + stream, **more}
+
+    def arrow(place: int, before: Event, after: Event) -> list[Event]:
+        flow = {"cat": "ac2g", "name": "ac2g", "id": (1 << 40) + 10 * correlation + place}
+        ends = (("s", before, before["ts"] + before["dur"]), ("f", after, after["ts"]))
+        return [{**flow, "ph": ph, "pid": 0, "tid": of["tid"], "ts": ts} for ph, of, ts in ends]
+
+    first, second = node(1, 1, 10, 10), node(2, 2, 20, 20)
+    record = node(3, 2, 40, 0, cat="graph_event_node", name="EventRecord")
+    callback = node(5, 3, 20, 5, cat="graph_host_node", name="HostNode: done")
+    other, last = node(9, 3, 25, 20), node(4, 1, 50, 10)
+    arrows = [
+        (first, second),
+        (second, record),
+        (record, last),
+        (first, callback),
+        (callback, last),
+    ]
+    launch = {**call("cudaGraphLaunch", at, 5, correlation)}
+    plain = {"cat": "ac2g", "name": "ac2g", "id": correlation, "pid": 100, "tid": 1, "ts": at}
+    return [launch, {**plain, "ph": "s"}, first, second, record, callback, other, last] + [
+        flow for place, (a, b) in enumerate(arrows) for flow in arrow(place, a, b)
+    ]
+
+
+def awaited_nodes(trace: traceana.Trace) -> dict[int, int]:
+    """Return the node of another stream that each node waits for, the same in all replays."""
+    waits, node = all_waits(trace), trace.tables.activities["graph_node"] - (6 << 32)
+    pairs = {
+        (node[activity], node[int(waits.activity[before])])
+        for activity, before in zip(waits.activity.tolist(), waits.by_event, strict=True)
+        if before >= 0
+    }
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
+def test_dependencies_of_a_graph_are_waits_of_its_replays(tmp_path: Path) -> None:
+    trace = traceana.open(write(tmp_path / "t.json", replay(11, 0) + replay(12, 100)))
+    node = 6 << 32
+    assert trace.tables.graph_dependencies.select("graph_node", "after").rows() == [
+        (node + 2, node + 1), (node + 4, node + 1), (node + 4, node + 2)
+    ]  # fmt: skip
+    work = trace.tables.activities.filter(kind="kernel")
+    assert work.height == 8
+    assert awaited_nodes(trace) == {2: 1, 4: 2}
+    ledger = trace.tables.ledger.filter(table="graph_dependencies")
+    assert ledger.select("reason", "count", "severity").rows() == [("flow", 20, "note")]
+    assert trace.tables.ledger.filter(reason="launch_flow")["count"].sum() == 2
+
+
+def test_without_dependencies_the_last_node_is_taken(tmp_path: Path) -> None:
+    events = [e for e in replay(11, 0) + replay(12, 100) if e.get("id", 0) < 1 << 40]
+    trace = traceana.open(write(tmp_path / "t.json", events))
+    assert awaited_nodes(trace)[4] == 9
+
+
+def test_both_decoders_read_dependencies(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", replay(11, 0))
+    with mock.patch.object(reader, "DECODER", decode.DECODER):
+        tables = reader.read(path, silent).tables
+    for name in TABLES:
+        assert tables[name].equals(read(path).tables[name]), name
+
+
+def test_arrows_without_nodes_are_counted(tmp_path: Path) -> None:
+    flow = {"cat": "ac2g", "name": "ac2g", "id": 1 << 40, "ph": "s", "pid": 0, "tid": 7, "ts": 99}
+    trace = read(write(tmp_path / "t.json", [*replay(11, 0), flow]))
+    ledger = trace.tables.ledger.filter(table="graph_dependencies")
+    assert sorted(ledger.select("detail", "count").rows()) == [
+        ("between nodes of CUDA graphs", 10), ("without their nodes", 1)
+    ]  # fmt: skip
+
+
+def test_groups_and_annotations_of_kernels(tmp_path: Path) -> None:
+    """Kernels have the process group and what torch.cuda.graph annotates in their args."""
+    group = {
+        **{"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 256, "Seq": 5},
+        **{"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"},
+    }
+    events = [
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 5, **group),
+        kernel("k", 10, 5, annotation="model.layers.0"),
+        kernel("k", 20, 5, str="model.layers.1"),
+    ]
+    tables = read(write(tmp_path / "t.json", events)).tables
+    first = tables.activities.row(0, named=True)
+    assert (first["collective"], first["group_size"], first["bytes"]) == ("allreduce", 2, 1024)
+    assert tables.process_groups.select("name", "ranks").rows() == [("0", "[0,1]")]
+    assert tables.activities["scope"].to_list()[1:] == [
+        "nn.Module: model.layers.0", "nn.Module: model.layers.1"
+    ]  # fmt: skip
+
+
+def test_prediction_keeps_all_dependencies_of_a_graph(tmp_path: Path) -> None:
+    """Node 4 waits for nodes 1 and 2: without 2 it follows the callback's node, not its launch."""
+    events = replay(11, 0) + replay(12, 100) + replay(13, 200)
+    (graph,) = graphs(traceana.open(write(tmp_path / "t.json", events)))
+    node = traceana.open(tmp_path / "t.json").tables.activities["graph_node"] - (6 << 32)
+    of_work = (graph.activity[graph.edges.source] >= 0) & (graph.edges.kind == EVENT)
+    edges = {
+        (node[int(graph.activity[source])], node[int(graph.activity[target])])
+        for source, target in zip(
+            graph.edges.source[of_work], graph.edges.target[of_work], strict=True
+        )
+    }
+    assert edges == {(1, 2), (1, 4), (2, 4)}

@@ -36,11 +36,15 @@ raw JSON; ``x``, ``y``, ``z`` of a list.
 
 
 class Rule(NamedTuple):
-    """Events of ``phase`` and a lower-case ``category``, None for all others, go to ``frame``."""
+    """Events of ``phase`` and a lower-case ``category``, None for all others, go to ``frame``.
+
+    Those whose ``id`` is smaller than ``least`` are counted and have no row; 0: none.
+    """
 
     phase: str
     category: str | None
     frame: str | None
+    least: int = 0
 
 
 class Route(NamedTuple):
@@ -91,7 +95,8 @@ class Scanner:
         ]
         places = {name: place for place, name in enumerate(frames)}
         numbered_rules = [
-            (phase, category, places.get(frame or "", LEFT_OUT)) for phase, category, frame in rules
+            (rule.phase, rule.category, places.get(rule.frame or "", LEFT_OUT), rule.least)
+            for rule in rules
         ]
         # The seed differs between processes: nobody can choose texts whose hashes collide.
         self._plan = _scanner.json_plan(fields, columns, numbered_rules, hash("traceana"))

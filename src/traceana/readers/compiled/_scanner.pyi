@@ -8,8 +8,8 @@ Field: TypeAlias = tuple[bool, str, str]
 """(is in args, key, kind)."""
 Column: TypeAlias = tuple[str, int, int]
 """(kind, number of a field, number of another or -1)."""
-Rule: TypeAlias = tuple[str, str | None, int]
-"""(phase, lower-case category or None for all others, number of a frame or -1)."""
+Rule: TypeAlias = tuple[str, str | None, int, int]
+"""(phase, lower-case category or None for all others, number of a frame or -1, least id or 0)."""
 Cells: TypeAlias = tuple[bytes, int] | None
 """(values, how many are null); None where all are."""
 Route: TypeAlias = tuple[str, str | None, int, int]

@@ -54,15 +54,17 @@ struct frame {
     struct column column[MOST_COLUMNS];
 };
 
-/* Events of a phase and lower-case category are rows of a frame. Without a category: of all others. */
+/* Events of a phase and lower-case category are rows of a frame. Without a category: of all others.
+   Events whose id is smaller than the least are counted alone; 0: none. */
 struct rule {
     char *phase, *category;
     int frame;
+    int64_t least;
 };
 
 struct plan {
     int fields, frames, rules;
-    int phase, category, arguments; /* numbers of the fields ph, cat and args */
+    int phase, category, arguments, id; /* numbers of the fields ph, cat, args and id */
     uint64_t seed;
     struct field field[MOST_FIELDS];
     struct keys event, argument;
@@ -107,6 +109,7 @@ struct rows {
 struct route {
     struct span phase, category; /* a category without a start is null */
     int frame;
+    int64_t least;
     size_t events;
 };
 
@@ -861,20 +864,20 @@ static bool same_lowered(const struct span *text, const char *lowered)
     return true;
 }
 
-static int frame_of(const struct plan *plan, const struct route *route)
+static const struct rule *rule_of(const struct plan *plan, const struct route *route)
 {
-    int frame = LEFT_OUT;
+    const struct rule *of_phase = NULL;
     for (int i = 0; i < plan->rules; i++) {
         const struct rule *rule = &plan->rule[i];
         size_t length = strlen(rule->phase);
         if (route->phase.length != length || memcmp(route->phase.start, rule->phase, length) != 0)
             continue;
         if (rule->category == NULL)
-            frame = rule->frame;
+            of_phase = rule;
         else if (same_lowered(&route->category, rule->category))
-            return rule->frame;
+            return rule;
     }
-    return frame;
+    return of_phase;
 }
 
 /* Whether a text is ASCII without escapes: others have lower-case letters of their own. */
@@ -913,8 +916,18 @@ static bool find_route(struct scan *scan, struct route **found)
     *found = &scan->route[scan->routes++];
     (*found)->phase = *phase;
     (*found)->category = *category;
-    (*found)->frame = frame_of(plan, *found);
+    const struct rule *rule = rule_of(plan, *found);
+    (*found)->frame = rule == NULL ? LEFT_OUT : rule->frame;
+    (*found)->least = rule == NULL ? 0 : rule->least;
     return true;
+}
+
+static bool has_row(const struct scan *scan, const struct route *route)
+{
+    int id = scan->plan->id;
+    if (route->frame == LEFT_OUT || route->least == 0)
+        return route->frame != LEFT_OUT;
+    return id != NO_FIELD && scan->state[id] == NUMBER && scan->value[id].number[0] >= route->least;
 }
 
 static bool scan_text(struct scan *scan)
@@ -929,7 +942,7 @@ static bool scan_text(struct scan *scan)
             return false;
         scan->events++;
         route->events++;
-        if (route->frame != LEFT_OUT && !add_row(scan, route->frame))
+        if (has_row(scan, route) && !add_row(scan, route->frame))
             return false;
         skip_space(scan);
         if (scan->at == scan->end)
@@ -1085,6 +1098,8 @@ static bool add_field(struct plan *plan, PyObject *entry)
         plan->category = plan->fields;
     if (!argument && strcmp(key, "args") == 0)
         plan->arguments = plan->fields;
+    if (!argument && strcmp(key, "id") == 0)
+        plan->id = plan->fields;
     plan->fields++;
     return true;
 }
@@ -1113,8 +1128,10 @@ static bool add_rule(struct plan *plan, PyObject *entry)
 {
     const char *phase, *category;
     struct rule *rule = &plan->rule[plan->rules];
-    if (!PyArg_ParseTuple(entry, "szi", &phase, &category, &rule->frame))
+    long long least;
+    if (!PyArg_ParseTuple(entry, "sziL", &phase, &category, &rule->frame, &least))
         return false;
+    rule->least = least;
     rule->phase = copied(phase);
     rule->category = category == NULL ? NULL : copied(category);
     plan->rules++;
@@ -1142,7 +1159,7 @@ PyObject *json_plan(PyObject *Py_UNUSED(module), PyObject *args)
     struct plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL)
         return PyErr_NoMemory();
-    plan->phase = plan->category = plan->arguments = NO_FIELD;
+    plan->phase = plan->category = plan->arguments = plan->id = NO_FIELD;
     plan->seed = (uint64_t)seed;
     memset(plan->event.buckets, NO_KEY, BUCKETS);
     memset(plan->argument.buckets, NO_KEY, BUCKETS);

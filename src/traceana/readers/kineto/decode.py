@@ -113,6 +113,12 @@ _LARGEST_MESSAGE: Final = 2**59
 """Elements of a collective; the bytes of larger ones may not fit in 64 bits."""
 
 
+DEPENDENCY: Final = "dependency"
+"""The frame of those between nodes of a CUDA graph, from the end of one to the start of the other,
+which PyTorch's own CUDA profiler numbers from :data:`FIRST_DEPENDENCY` on."""
+FIRST_DEPENDENCY: Final = 1 << 40
+
+
 def _each(kind: str, *names: str) -> dict[str, Column]:
     return {name: (kind, name) for name in names}
 
@@ -200,7 +206,9 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         **_each("i", "allocated", "reserved"),
     },
 }
+COLUMNS[DEPENDENCY] = COLUMNS["flow"]
 _NO_INSTANTS: Final = pl.DataFrame(schema={"name": pl.Categorical})
+_NO_FLOWS: Final = pl.DataFrame(schema={"category": pl.Categorical, "phase": pl.Categorical})
 
 
 _Type = pl.DataType | type[pl.DataType]
@@ -228,6 +236,7 @@ FRAMES: Final[dict[str, dict[str, _Type]]] = {
     "host_collective": _frame("range"),
     # "ends" is false where a flow starts.
     "flow": _frame("flow", "phase", ends=pl.Boolean),
+    DEPENDENCY: _frame("flow", "phase", ends=pl.Boolean),
     "memory": _frame("instant", "name"),
 }
 """The columns of each frame of :class:`Columns`."""
@@ -276,6 +285,9 @@ COMPLETE: Final = {
     "gpu_user_annotation": "range",
     "python_function": "range",
     "overhead": "range",
+    # Nodes of a CUDA graph that are no device work, of PyTorch's own CUDA profiler.
+    "graph_event_node": "device",
+    "graph_host_node": "device",
 }
 
 UNREAD: Final = "unread"
@@ -283,6 +295,7 @@ UNREAD: Final = "unread"
 _LIKE_DEVICE_WORK: Final = re.compile(r"kernel|gpu|cuda|device|accelerator|ccp|profiler_range")
 """Categories of device work, beside those whose events have a stream or a device."""
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
+"""Categories of flows from launches to device work."""
 BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """c10d's backends that run collectives on host threads. NCCL's collectives are kernels;
 ``nccl:all_reduce`` on the host is their launch."""
@@ -332,13 +345,17 @@ def columns_of(events: list[Event]) -> Columns:
             frame = COMPLETE.get(lower, UNREAD)
         elif phase in ("i", "I"):
             frame = "instant"
-        elif phase in ("s", "f") and lower not in LAUNCH_FLOWS:
-            frame = "flow"
+        elif phase in ("s", "f"):
+            frame = DEPENDENCY if lower in LAUNCH_FLOWS else "flow"
         routes[phase, category] = frame
     # Event kinds of one frame share a list, so that a frame keeps the order of the file.
     frames: dict[str, list[Event]] = {}
     for event in events:
-        if (frame := routes[event.ph, event.cat]) is not None:
+        frame = routes[event.ph, event.cat]
+        if frame == DEPENDENCY:
+            is_between_nodes = isinstance(event.id, int) and event.id >= FIRST_DEPENDENCY
+            frame = DEPENDENCY if is_between_nodes else None
+        if frame is not None:
             frames.setdefault(frame, []).append(event)
     decoded = {
         name: pl.DataFrame(
@@ -452,10 +469,12 @@ def columns_from(scanned: Scanned) -> Columns:
             frames["launch"] = launches
     if "range" in frames:
         frames |= _split_ranges(frames["range"], scanned.texts)
-    if "flow" in frames:
-        frames["flow"] = frames["flow"].with_columns(
-            (pl.col("phase").cast(pl.String) == "f").alias("ends")
-        )
+    dependencies = frames.get(DEPENDENCY, _NO_FLOWS)
+    for name in ("flow", DEPENDENCY):
+        if name in frames:
+            frames[name] = frames[name].with_columns(
+                (pl.col("phase").cast(pl.String) == "f").alias("ends")
+            )
     if memory.height:
         frames["memory"] = memory
     for name, frame in frames.items():
@@ -473,6 +492,10 @@ def columns_from(scanned: Scanned) -> Columns:
             _leave_out_complete(columns, category, _of_category(unread, route.category))
         elif route.frame is None:
             leave_out(columns, route.phase, category, route.events)
+        elif route.frame == DEPENDENCY:
+            kept = _of_category(dependencies, route.category)
+            kept = kept.filter(pl.col("phase").cast(pl.String) == route.phase)
+            leave_out(columns, route.phase, category, route.events - kept.height)
         elif route.frame == "instant":
             columns.count("instant", "", instants.height - memory.height)
             instants = memory  # counted once, where the first category of them stands

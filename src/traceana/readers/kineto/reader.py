@@ -18,12 +18,21 @@ from traceana.readers.integrity import rebase, screen
 from traceana.readers.kernel_names import NameTable
 from traceana.readers.kineto import properties
 from traceana.readers.kineto.cut import KEY, own_key
-from traceana.readers.kineto.decode import Columns
+from traceana.readers.kineto.decode import DEPENDENCY, Columns
 from traceana.readers.kineto.scan import DECODER
 from traceana.readers.source import ByteSource, Progress
 from traceana.trace import Tables, Trace, TraceMeta
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import CPU_DEVICE, MODULE_SCOPE, ROW, TABLES, RangeKind, conform
+from traceana.trace.schema import (
+    CPU_DEVICE,
+    MODULE_SCOPE,
+    NODES_OF_GRAPH,
+    ROW,
+    TABLES,
+    RangeKind,
+    conform,
+    empty,
+)
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -48,14 +57,13 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     keys = end.keys
     ledger = ledger_of(columns, source, end)
     calls = columns.frame("call")
+    device = activities(with_launches(columns.frame("device"), columns.frame("launch")), calls)
     ops, annotations = split_ops(columns.frame("op"))
     annotated = pl.concat(
         [columns.frame("range"), annotations.select(columns.frame("range").columns)]
     )
     timed = {
-        "activities": activities(
-            with_launches(columns.frame("device"), columns.frame("launch")), calls
-        ),
+        "activities": device.drop("lane"),
         "calls": _renamed(calls).drop("bytes"),
         "ops": pl.concat(
             [_renamed(ops), _renamed(columns.frame("host_collective"))], how="diagonal"
@@ -71,6 +79,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     }
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
+    tables["graph_dependencies"] = graph_dependencies(columns.frame(DEPENDENCY), device, ledger)
     try:
         part = own_key(keys)
     except msgspec.ValidationError:
@@ -127,13 +136,14 @@ _KINDS: Final = {
     "gpu_memset": "memset",
     "memset": "memset",
     "cuda_sync": "sync",
+    # The record of an event and a callback of the host: other nodes wait for them.
+    "graph_event_node": "sync",
+    "graph_host_node": "sync",
 }
 
 _NO_STREAM: Final = 0xFFFFFFFF
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
 
-_NODES_OF_GRAPH: Final = 1 << 32
-"""CUPTI's id of a graph's node is the graph's id times this, plus the node's number."""
 _MOST_GRAPHS: Final = (1 << 31) - 1
 
 # "Memcpy HtoD (Pinned -> Device)"; AMD writes "Host" where the memory kind is unknown, and Intel
@@ -178,7 +188,8 @@ _LISTED: Final = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
 
 
 def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the activities with their name as text, in the order of the file.
+    """Return the activities with their name as text, in the order of the file, and their ``lane``:
+    the device and the track on which they are drawn.
 
     ``device`` and ``calls`` are frames of :mod:`traceana.readers.kineto.decode`. The process stays
     null: the ``pid`` of a device row is the number of the device.
@@ -188,7 +199,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     # PyTorch's own CUDA profiler draws nodes of CUDA graphs on lanes, and writes -1 for no stream.
     stream = pl.coalesce("cuda_stream", "stream", "tid")
     event_stream = pl.col("event_stream")
-    within_graph = pl.col("graph_node").is_between(0, _NODES_OF_GRAPH - 1)
+    within_graph = pl.col("graph_node").is_between(0, NODES_OF_GRAPH - 1)
     # torch.cuda.graph annotates kernels with the path of their module.
     annotation = pl.col("annotation").cast(pl.String)
     module_scope = pl.when(annotation.str.contains(r"^[A-Za-z_][\w.]*$")).then(
@@ -221,7 +232,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "shared_memory",
         "bytes",
         pl.when(within_graph & pl.col("graph").is_between(1, _MOST_GRAPHS))
-        .then(pl.col("graph") * _NODES_OF_GRAPH + pl.col("graph_node"))
+        .then(pl.col("graph") * NODES_OF_GRAPH + pl.col("graph_node"))
         .otherwise("graph_node")
         .alias("graph_node"),
         # -1: the event was recorded before the capture.
@@ -235,6 +246,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "peer",
         "output_bytes",
         module_scope.cast(pl.Categorical).alias("scope"),
+        pl.struct("pid", "tid").alias("lane"),
     ).join(copies, on="name", how="left", maintain_order="left")
     is_copy = pl.col("kind") == "memcpy"
     frame = frame.with_columns(
@@ -458,6 +470,55 @@ def links(flow: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
         pl.col("tid_to").alias("to_thread"),
         pl.col("time_to").alias("to_time"),
     )
+
+
+def graph_dependencies(
+    flow: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
+) -> pl.DataFrame:
+    """Return the dependencies between nodes of CUDA graphs that do device work, each once.
+
+    A ``flow`` leads from the end of a node to the start of another one of the same launch, on the
+    tracks on which they are drawn. Work that waits for the record of an event, or for a callback of
+    the host, waits for what these wait for. ``ledger`` counts the flows.
+    """
+    if flow.is_empty():
+        return empty("graph_dependencies")
+    ends = pl.col("start") + pl.col("duration")
+    nodes = activities.filter(pl.col("graph_node").is_not_null()).select(
+        *("correlation", "kind", "start", "graph_node"),
+        ends.alias("end"),
+        pl.col("lane").struct.unnest(),
+    )
+
+    def at(side: str, *, ends: bool) -> pl.DataFrame:
+        nodes_at = nodes.rename({side: "time", "graph_node": f"{side}_node"})
+        return flow.filter(pl.col("ends") == ends).join(
+            nodes_at.select("pid", "tid", "time", "correlation", f"{side}_node"),
+            on=["pid", "tid", "time"],
+        )
+
+    joined = at("start", ends=True).join(at("end", ends=False), on=["id", "correlation"])
+    between = joined.filter(pl.col("start_node") != pl.col("end_node"))
+    ledger.add(
+        "flow",
+        2 * between["id"].n_unique(),
+        table="graph_dependencies",
+        detail="between nodes of CUDA graphs",
+    )
+    lost = flow.height - 2 * between["id"].n_unique()
+    ledger.add("flow", lost, table="graph_dependencies", detail="without their nodes")
+    pairs = between.select(graph_node="start_node", after="end_node").unique().sort(pl.all())
+    passive = nodes.filter(kind="sync")["graph_node"].unique()
+    for node in passive:
+        before = pairs.filter(pl.col("graph_node") == node).select("after")
+        behind = pairs.filter(pl.col("after") == node).select("graph_node")
+        pairs = pl.concat(
+            [
+                pairs.filter((pl.col("graph_node") != node) & (pl.col("after") != node)),
+                behind.join(before, how="cross"),
+            ]
+        )
+    return pairs.unique().sort(pl.all())
 
 
 def memory(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:

@@ -15,6 +15,8 @@ from traceana.readers.kineto import decode
 from traceana.readers.kineto.decode import (
     COLUMNS,
     COMPLETE,
+    DEPENDENCY,
+    FIRST_DEPENDENCY,
     LAUNCH_FLOWS,
     UNREAD,
     Columns,
@@ -27,7 +29,9 @@ _RULES: Final = [
     *(Rule("X", category, frame) for category, frame in COMPLETE.items()),
     Rule("X", None, UNREAD),
     *(
-        Rule(phase, category, None if category else "flow")
+        Rule(phase, category, DEPENDENCY, FIRST_DEPENDENCY)
+        if category
+        else Rule(phase, None, "flow")
         for phase in "sf"
         for category in (None, *LAUNCH_FLOWS)
     ),
