@@ -89,6 +89,15 @@ def test_a_bound_names_what_was_not_listed(project: Path) -> None:
         traceana.open(project)
 
 
+def test_a_bound_names_a_trace_that_was_found(project: Path) -> None:
+    write(project / "run.trace.json", [kernel("k", 1, 5)])
+    with (
+        mock.patch.object(folder_search, "_MOST_LISTED", 3),
+        pytest.raises(UnknownFormatError, match=r"of the traces, such as .*/run.trace.json$"),
+    ):
+        traceana.open(project)
+
+
 def test_files_of_many_ranks_are_no_bound(tmp_path: Path) -> None:
     for rank in range(8):
         told = {"rank": rank, "world_size": 8}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -182,3 +183,13 @@ def test_the_folder_of_torchs_tutorial_is_one_run(tmp_path: Path) -> None:
     durations = [duration for single in singles for duration in single.tables.steps["duration"]]
     assert trace.tables.steps.sort("start")["duration"].to_list() == durations
     assert {*trace.tables.layers["path"]} == {*singles[0].tables.layers["path"]}
+
+
+def test_ranks_of_a_folder_have_all_their_windows(tmp_path: Path, run: Run) -> None:
+    for process in (100, 101):
+        for i in range(3):
+            window(tmp_path, 2 + 5 * i, after_s=3 * i, process=process)
+    shown = run("ranks", tmp_path, "--keep", tmp_path / "kept", "--format", "json")
+    assert shown.exit_code == 0, shown.stderr
+    rows = json.loads(shown.stdout)["rows"]
+    assert [(row["rank"], row["steps"]) for row in rows] == [(0, 6), (1, 6)]

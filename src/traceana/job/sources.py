@@ -15,6 +15,7 @@ import msgspec
 
 from traceana.errors import MissingDependencyError, NotFoundError, how_to_install
 from traceana.files import as_unicode, scratch_folder
+from traceana.readers.windows import worker_name, worker_of
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -28,7 +29,18 @@ class Remote(msgspec.Struct, frozen=True):
         return self.url
 
 
-Source = Path | Remote
+class Windows(msgspec.Struct, frozen=True):
+    """The recordings of one process, one after the other: windows of the profiler's schedule."""
+
+    files: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        """Return the path without what differs between the windows."""
+        first = self.files[0]
+        return str(first.with_name(worker_name(first) or first.name))
+
+
+Source = Path | Remote | Windows
 
 _URL: Final = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
 _SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
@@ -54,7 +66,7 @@ def is_url(text: str | os.PathLike[str]) -> bool:
 
 
 def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
-    """Return the files of the ranks in ``given``.
+    """Return the files of the ranks in ``given``; several windows of one process are a source.
 
     Paths are traces, folders of traces, recorded runs and saved bundles. URLs are files
     (``https://``, and ``s3://``, ``gs://``, ``az://`` with the credentials of the environment), and
@@ -66,7 +78,7 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
         raise NotFoundError("no input: give the files of a job's ranks, or their folder")
     from traceana.readers.inputs import resolve
 
-    files: dict[Source, None] = {}
+    files: dict[Path | Remote, None] = {}
     for name in given:
         if is_url(name):
             files.update(dict.fromkeys(_at(str(name))))
@@ -74,7 +86,21 @@ def sources(given: Sequence[str | os.PathLike[str]]) -> list[Source]:
             files.update(dict.fromkeys(resolve(Path(name)).files))
         else:
             raise NotFoundError(f"{Path(name)} does not exist: check the path")
-    return list(files)
+    return _with_windows(list(files))
+
+
+def _with_windows(files: Sequence[Path | Remote]) -> list[Source]:
+    """Return ``files``, those of one process together."""
+    of_process: dict[str | Path | Remote, list[Path | Remote]] = {}
+    for file in files:
+        worker = worker_of(file) if isinstance(file, Path) else None
+        of_process.setdefault(worker or file, []).append(file)
+    return [
+        files[0]
+        if len(files) == 1
+        else Windows(tuple(file for file in files if isinstance(file, Path)))
+        for files in of_process.values()
+    ]
 
 
 def _at(url: str) -> list[Remote]:
@@ -164,6 +190,8 @@ def state(source: Source) -> list[str]:
     """Return texts that differ where the content of ``source`` does."""
     if isinstance(source, Remote):
         return [source.url, str(source.size), source.version]
+    if isinstance(source, Windows):
+        return [text for file in source.files for text in state(file)]
     texts = [str(source.resolve())]
     for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
         try:
@@ -178,18 +206,20 @@ def sizes(source: Source) -> list[tuple[str, int]]:
     """Return the ending of the name and the bytes of each file of ``source``."""
     if isinstance(source, Remote):
         return [(PurePosixPath(source.url).suffix, source.size)]
+    if isinstance(source, Windows):
+        return [size for file in source.files for size in sizes(file)]
     inside = source.rglob("*") if source.is_dir() else [source]
     return [(file.suffix, file.stat().st_size) for file in inside if file.is_file()]
 
 
 @contextmanager
-def fetched(source: Source) -> Iterator[Path]:
-    """Give the path of ``source`` on this machine; a remote file is there until the end.
+def fetched(source: Source) -> Iterator[Path | list[Path]]:
+    """Give the path, or paths, of ``source`` on this machine; a remote file is there until the end.
 
-    Raises ``NotFoundError`` where it cannot be fetched whole, and ``NotFoundError``.
+    Raises ``NotFoundError`` where it cannot be fetched whole.
     """
-    if isinstance(source, Path):
-        yield source
+    if not isinstance(source, Remote):
+        yield source if isinstance(source, Path) else list(source.files)
         return
     store, key = _store(source.url)
     with scratch_folder() as folder:

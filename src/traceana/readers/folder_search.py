@@ -88,7 +88,8 @@ def listing(folder: Path) -> Listing:
         here = waiting.pop()
         late = listed > _FEW_LISTED and time.monotonic() - begun > _MOST_SECONDS
         if listed > _MOST_LISTED or late:
-            raise _not_searched(folder, f"listed {listed:,} files and folders", [here, *waiting])
+            what = f"listed {listed:,} files and folders"
+            raise _not_searched(folder, what, [here, *waiting], recordings)
         try:
             status = Path(here).stat()
             with os.scandir(here) as scanned:
@@ -169,10 +170,13 @@ class Search(msgspec.Struct):
             yield preference, path
 
 
-def _not_searched(folder: Path, what: str, folders: list[str]) -> UnknownFormatError:
+def _not_searched(
+    folder: Path, what: str, folders: list[str], recordings: Sequence[str] = ()
+) -> UnknownFormatError:
+    such_as = f", such as {min(recordings)}" if recordings else ""
     named = ", ".join(folders[:_NAMED])
     more = f" and {len(folders) - _NAMED:,} more folders" if len(folders) > _NAMED else ""
     return UnknownFormatError(
         f"{folder}: {what}, and did not search {named}{more}: pass the trace, or the folder of the "
-        "traces"
+        f"traces{such_as}"
     )

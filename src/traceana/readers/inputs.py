@@ -47,8 +47,8 @@ class Kind(StrEnum):
 class Input(msgspec.Struct, frozen=True):
     """A path, and the files to read: the traces of one run, a file a rank.
 
-    ``beside`` are the files of a folder that are beside one of the same name and format, as pairs
-    (not read, read).
+    ``beside`` are what is not read of a folder, as pairs (not read, read): files beside one of the
+    same name and format, and older runs of TensorFlow's or JAX's profiler.
     """
 
     path: Path
@@ -80,7 +80,7 @@ def resolve(path: Path) -> Input:
     (layer manifests, logs, pictures) are skipped, and damaged traces are returned: their reader
     raises the error. Raises the errors of :func:`kind_of`, ``UnknownFormatError`` for several
     recorded runs and for a folder without traces, ``NotATraceError`` where there is JSON only,
-    ``UsageError`` where there are several runs of TensorFlow's or JAX's profiler,
+    ``UsageError`` where there are several runs of rocprofv3,
     ``NotFoundError`` where the folder cannot be listed, and those of
     :meth:`~traceana.runs.run_folders.RecordedRun.traces`.
     """
@@ -140,12 +140,20 @@ def _traces_below(folder: Path) -> Input:
     preferred = _without_sources_of_bundles([recordings[0][1] for recordings in named.values()])
     names = {(path.parent, numberless(path)) for path in preferred}
     damaged = [path for path in other_files if (path.parent, numberless(path)) in names]
-    runs = sorted({path.parent for path in preferred if path.parent.parent.parts[-2:] == _RUNS})
+    beside = [
+        (other_path, path)
+        for (preference, path), *others in named.values()
+        for other_preference, other_path in others
+        if other_preference == preference
+    ]
+    runs = {path.parent for path in preferred if path.parent.parent.parts[-2:] == _RUNS}
     if len(runs) > 1:
-        raise UsageError(
-            f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
-            f"the last is {runs[-1]}"
-        )
+        # Their folders are named after the time.
+        newest = max(runs, key=lambda run: (run.name, run))
+        older = runs - {newest}
+        preferred = [path for path in preferred if path.parent not in older]
+        damaged = [path for path in damaged if path.parent not in older]
+        beside += [(run, newest) for run in sorted(older)]
     passes = {path.parent for path in preferred if _PASS.fullmatch(path.parent.name)}
     if len(passes) > 1:
         raise UsageError(
@@ -156,12 +164,7 @@ def _traces_below(folder: Path) -> Input:
         folder,
         Kind.FOLDER,
         sorted([*preferred, *damaged]),
-        [
-            (other_path, path)
-            for (preference, path), *others in named.values()
-            for other_preference, other_path in others
-            if other_preference == preference
-        ],
+        beside,
     )
 
 

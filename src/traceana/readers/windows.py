@@ -22,10 +22,16 @@ _WORKER: Final = re.compile(r"(.+)\.\d{10,19}\.pt\.trace\.json(?:\.gz)?")
 _PROCESS: Final = ["rank", "process"]
 
 
+def worker_name(file: Path) -> str | None:
+    """Return the worker in the name of ``file``; None for names of other tools."""
+    worker = _WORKER.fullmatch(file.name)
+    return worker[1] if worker else None
+
+
 def worker_of(file: Path) -> str | None:
     """Return the folder and the worker in the name of ``file``; None for names of other tools."""
-    worker = _WORKER.fullmatch(file.name)
-    return f"{file.parent}\0{worker[1]}" if worker else None
+    worker = worker_name(file)
+    return None if worker is None else f"{file.parent}\0{worker}"
 
 
 def processes_of(files: Sequence[Path]) -> list[int]:

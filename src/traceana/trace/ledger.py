@@ -34,7 +34,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "unknown_category": ("note", "events of an unsupported category"),
     "unmatched": ("note", "measured launches and kernels that do not match"),
     "lost_field": ("note", "unparsed fields of events; the events are kept"),
-    "other_recording": ("note", "files beside another recording of the same name, which is read"),
+    "other_recording": (
+        "note",
+        "recordings beside another one, which is read: of the same name, or the newest run",
+    ),
     "windows": (
         "note",
         "recordings of one process, one after the other: the time between them is left out",

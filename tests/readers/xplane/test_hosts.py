@@ -10,7 +10,7 @@ import pytest
 import traceana
 from tests.readers.xplane.writing import on_another_host
 from tests.support.command_line import run
-from traceana.errors import ExitCode, UsageError
+from traceana.errors import ExitCode
 
 FIXTURE = (
     Path(__file__).resolve().parents[3] / "fixtures" / "xplane" / "alexnet-cpu-keras.xplane.pb"
@@ -75,10 +75,12 @@ def test_a_bad_file_among_the_hosts_is_in_the_ledger(logdir: Path, bad: bytes) -
     assert "gamma.xplane.pb" in line
 
 
-def test_two_runs_are_not_two_hosts(logdir: Path) -> None:
+def test_of_two_runs_the_newest_is_read(logdir: Path) -> None:
     other = logdir / RUN.parent / "2026_11_21_11_00_00"
     other.mkdir()
     (other / "alpha.xplane.pb").write_bytes(FIXTURE.read_bytes())
-    with pytest.raises(UsageError, match=r"holds 2 runs of the profiler.*11_00_00"):
-        traceana.open(logdir)
-    assert traceana.open(other).meta.rank is None
+    trace = traceana.open(logdir)
+    assert trace.meta.rank is None
+    assert trace.meta.source == str(other / "alpha.xplane.pb")
+    (note,) = trace.tables.ledger.filter(reason="other_recording")["detail"]
+    assert note == f"{RUN.name} beside 2026_11_21_11_00_00"
