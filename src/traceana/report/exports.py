@@ -18,6 +18,7 @@ from traceana.analyze.layer_tree import layer_tree
 from traceana.analyze.line_tree import line_tree
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
+from traceana.columns.intervals import PER_DEVICE
 from traceana.errors import CannotWriteError, MissingDependencyError, how_to_install
 from traceana.files import check_free, scratch_folder, write_output
 from traceana.timeline.critical import critical
@@ -88,7 +89,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
     trace's nanoseconds. Each device has a track of its idle gaps by cause and a track of the
     running layers; the critical path has a track too. ``args`` hold class, layer, operator,
-    line and stack of the program.
+    line and stack of the program. Samples are counter events (``ph`` C).
     """
     needs_timeline(trace, "export")
     window = capture(trace)
@@ -106,6 +107,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     start = json.dumps(head).removesuffix("}")
     yield f'{start}, "traceEvents": [\n'.encode()
     yield ",\n".join(_metadata(tracks)).encode()
+    yield from _counters(trace, window, tracks)
     events = window.events.join(tracks, on="track", how="left", maintain_order="left")
     for some in (events, _layers(events)):
         for rows in some.iter_slices(_AT_ONCE):
@@ -218,6 +220,35 @@ def _metadata(tracks: pl.DataFrame) -> list[str]:
         json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments})
         for name, process, thread, arguments in events
     ]
+
+
+def _counters(trace: Trace, window: Window, tracks: pl.DataFrame) -> Iterator[bytes]:
+    """Yield a counter event for each sample, in the process of its device, else of no other event.
+
+    The value has no key of its own, which a viewer would write after the counter's name.
+    """
+    samples = trace.tables.samples
+    if samples.is_empty():
+        return
+    processes = window.tracks.select(*PER_DEVICE, tracks["process"]).unique(PER_DEVICE)
+    unit = pl.format(" ({})", pl.col("unit").cast(pl.String)).fill_null("")
+    located = (
+        samples.join(processes, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        .sort("start", maintain_order=True)
+        .select(
+            (pl.col("name").cast(pl.String) + unit).alias("name"),
+            pl.col("process").fill_null(0),
+            pl.col("start").alias("start_ns"),
+            "value",
+        )
+    )
+    for rows in located.iter_slices(_AT_ONCE):
+        line = pl.concat_str(
+            *(pl.lit(',\n{"ph": "C", "name": '), _json(rows["name"])),
+            *(pl.lit(', "pid": '), "process", pl.lit(', "ts": '), _microseconds("start_ns")),
+            *(pl.lit(', "args": {"": '), "value", pl.lit("}}")),
+        )
+        yield "".join(rows.select(line).to_series()).encode()
 
 
 def _layers(events: pl.DataFrame) -> pl.DataFrame:

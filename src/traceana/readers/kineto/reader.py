@@ -70,6 +70,12 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     }
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
+    counters = columns.frame("counter")
+    if counters.height:
+        from traceana.readers.kineto.counters import samples
+
+        used = tables["activities"]["device"].unique()
+        tables["samples"] = samples(counters, used, ledger)
     tables, first_ns = rebase(tables, ledger)
     names = NameTable(ledger)
     named, tables["process_groups"] = process_groups(
@@ -98,12 +104,22 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             world_size=world_size,
             properties={
                 **properties.facts(keys),
+                **sampler(counters),
                 "decoder": "compiled scanner" if COMPILED else "Python (msgspec)",
             },
             **extent(columns, source, end),
         ),
         Tables(tables),
     )
+
+
+def sampler(counters: pl.DataFrame) -> dict[str, bool]:
+    """Return ``sampler_locks_clocks`` where the sampler of ``counters`` locks the GPU's clocks."""
+    if counters.is_empty():
+        return {}
+    from traceana.readers.kineto.counters import is_pm_sampled
+
+    return {"sampler_locks_clocks": True} if is_pm_sampled(counters) else {}
 
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
