@@ -193,7 +193,7 @@ def test_without_samples_a_note_says_how_to_record_some() -> None:
     for by, columns in (
         ("counter", COLUMNS), ("step", BY_STEP), ("class", BY_CLASS), ("layer", BY_LAYER)
     ):  # fmt: skip
-        result = samples(two_classes().build(), by)
+        result = samples(two_classes().build(), by)  # type: ignore[arg-type]
         assert result.frame.columns == names_of(columns)
         assert result.notes[0].startswith("no sampled counters")
 
@@ -203,7 +203,7 @@ def test_a_sampler_that_locks_the_clocks_is_a_note() -> None:
     builder.counter("SM Active", [1], 100)
     trace = builder.build().with_meta(properties={"sampler_locks_clocks": True})
     for by in ("counter", "step", "class", "layer"):
-        assert LOCKED in samples(trace, by).notes  # type: ignore[arg-type]
+        assert LOCKED in samples(trace, by).notes
 
 
 PIECES = st.lists(

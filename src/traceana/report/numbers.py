@@ -164,7 +164,8 @@ def value(number: float) -> str:
     Zeros at its end say nothing about its precision, and are left out.
     """
     if number and not 0.001 <= abs(number) < 1e7:
-        return f"{number:.3g}".replace("e+0", "e").replace("e+", "e").replace("-", MINUS)
+        mantissa, exponent = f"{number:.2e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}".replace("-", MINUS)
     text = f"{number:,.{_decimals(number)}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", MINUS)
