@@ -105,9 +105,8 @@ def built(count: int, values: int) -> Trace:
     for number in range(count):
         for at in range(values):
             where = {"device": 0, "name": f"c{number:02}", "unit": "%"}
-            builder.row(
-                *("samples",), start=at * every, duration=every, value=float(at % 7), **where
-            )
+            value_ = float(at % 7)
+            builder.row("samples", start=at * every, duration=every, value=value_, **where)
     return builder.build()
 
 

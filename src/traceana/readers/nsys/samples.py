@@ -1,8 +1,8 @@
 """Samples of ``nsys --gpu-metrics-devices``: the tables GPU_METRICS and TARGET_INFO_GPU_METRICS.
 
 A sample has one time, at which the hardware's counters were read: its value is of the time since
-the previous sample (the clocks are cycles of that time per second). nsys does not lock the clocks.
-The lowest byte of a ``typeId`` is the number of the GPU in TARGET_INFO_GPU.
+the previous sample (clocks are the cycles of that time per second). The lowest byte of a ``typeId``
+is the number of the GPU in TARGET_INFO_GPU.
 """
 
 from __future__ import annotations
