@@ -143,6 +143,19 @@ def test_short_pieces_of_one_class_are_one_run() -> None:
     assert found["conv"] == (300 + 368, 1.0, (1 + 2 + 3 + 10 + 11 + 12) / 6, 6)
 
 
+def test_one_reading_beside_does_not_cut_the_runs_of_other_counters() -> None:
+    builder = two_classes()
+    for start in range(1_000, 1_400, 100):
+        builder.kernel("conv", start, 92)
+    builder.counter("SM Active", range(20), 100)
+    builder.row("samples", start=0, duration=0, device=0, name="Power", value=300.0)
+    rows = counted(builder.build(), "class")
+    assert [(row["category"], row["name"]) for row in rows] == [
+        *(("conv", "Power"), ("conv", "SM Active"), ("gemm", "Power"), ("gemm", "SM Active")),
+    ]
+    assert [row["coverage"] for row in rows] == [0.0, 1.0, 0.0, 1.0]
+
+
 def test_other_work_beside_a_run_ends_it() -> None:
     builder = two_classes()
     builder.kernel("conv", 1_000, 1_000, stream=7)

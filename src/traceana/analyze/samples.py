@@ -310,21 +310,23 @@ def _by_work(trace: Trace, label: str) -> pl.DataFrame:
         return pl.DataFrame(schema={label: pl.String})
     frame = pl.concat(parts).drop_nulls(label)
     of_label = pl.col("time_ns").max().over(label)
-    return frame.sort(of_label, descending=True, maintain_order=True)
+    return frame.sort(-of_label, label, *_ORDER, nulls_last=True)
 
 
 def _on_device(samples: pl.DataFrame, pieces: pl.DataFrame, label: str) -> Iterator[pl.DataFrame]:
     """Yield the rows of one device: for each sampling interval those of its counters."""
-    intervals = samples["interval"].unique().sort()
+    # One sample alone has no interval.
+    shortest = min((interval for interval in samples["interval"].unique() if interval), default=0)
     (key,) = numbered(pieces.select(pl.col(label).cast(pl.Categorical)))
     names = pieces.select(label, pl.Series("key", key)).unique("key").sort("key")[label]
     run_of_piece, start, end, key_of_run = _runs(
-        *times(pieces), key, int(_BETWEEN * max(intervals[0] or 0, 0))
+        *times(pieces),
+        key,
+        int(_BETWEEN * shortest),
     )
     duration = pieces["duration"].to_numpy()
     total = np.bincount(key, duration, len(names)).astype(np.int64)
     for interval, of_interval in samples.group_by("interval", maintain_order=True):
-        # One sample alone has no interval.
         long = (end - start >= SAMPLED_RUN * int(interval[0])) & (int(interval[0]) > 0)
         in_long = np.bincount(key, duration * long[run_of_piece], len(names))
         begin, stop = times(of_interval)

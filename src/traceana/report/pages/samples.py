@@ -30,6 +30,8 @@ def sampled(trace: Trace) -> str:
     from traceana.analyze.samples import samples as analysis
 
     rows = analysis(trace)
+    if rows.frame.is_empty():
+        return "not in the measured steps"
     texts: dict[str, str] = {}
     for label, pattern in MAIN.items():
         counters = rows.frame.filter(pl.col("name").str.contains(pattern))
