@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from traceana.report.pages.lines import lines
     from traceana.report.pages.memory import memory
     from traceana.report.pages.report import report
+    from traceana.report.pages.samples import samples
     from traceana.report.pages.transfers import transfers
     from traceana.report.pages.whatif import whatif
 
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 
         report, advise, info, kernels, layers = report, advise, info, kernels, layers
         flops, transfers, idle, critical, whatif = flops, transfers, idle, critical, whatif
-        memory, save, export, select, lines = memory, save, export, select, lines
+        memory, samples, save, export = memory, samples, save, export
+        select, lines = select, lines
 
 else:
     # The same class: every Trace has the methods, whatever opened it, and one set of kept results.

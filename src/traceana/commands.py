@@ -25,6 +25,7 @@ from traceana.vocabulary.option_words import (
     LayersOrder,
     LinesBy,
     MemoryBy,
+    SamplesBy,
     TransfersBy,
 )
 
@@ -321,6 +322,29 @@ COMMANDS: Final = {
                 ),
             ),
             needs=("memory",),
+        ),
+        Command(
+            name="samples",
+            summary="Sampled counters: SM activity, bandwidth, clocks, power.",
+            help="Needs counters that were sampled while the program ran: nsys profile "
+            "--gpu-metrics-devices=all, or counter events in torch.profiler's JSON. Means are "
+            "weighted by time. Times are as recorded.",
+            example="traceana samples report.sqlite --by class",
+            function="traceana.report.pages.samples:samples",
+            of="trace",
+            recorded=True,
+            pictures=False,
+            columns="analyze.samples:COLUMNS analyze.samples:BY_STEP analyze.samples:BY_CLASS "
+            "analyze.samples:BY_LAYER",
+            options=(
+                Option(
+                    "by",
+                    SamplesBy,
+                    "One row per counter and device; per step; or per class or layer of work, from "
+                    "runs on the device that are longer than two sampling intervals.",
+                ),
+            ),
+            needs=("samples",),
         ),
         Command(
             name="ranks",

@@ -102,6 +102,14 @@ FEWEST_TRIALS: Final = _setting(
     "library needs more than two for one result.",
 )
 
+# Sampled counters
+SAMPLED_RUN: Final = _setting(
+    "sampled_run",
+    2,
+    "Sampling intervals that a run of one class or layer lasts at least for its samples to count: "
+    "then one lies within it, whatever its phase.",
+)
+
 # Recommendations
 LEAST_SAVING: Final = _setting(
     "least_saving", 0.01, "A smaller estimated saving, relative to the step, is not a finding."

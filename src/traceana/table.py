@@ -47,6 +47,7 @@ class Kind(Enum):
     RATIO = "a ratio of two values of one unit"
     PROBABILITY = "a probability"
     FLAG = "true or false"
+    VALUE = "a value in the unit of its row"
     DEVICE = "a device's number; -1: the CPU"
 
     @property
@@ -63,7 +64,7 @@ class Kind(Enum):
 (
     TEXT, LONG, KERNEL, PATH, LINE, CODE, CATEGORY, PART, PARTS, LIBRARY, BATCHED, NUMBER, COUNT,
     MEAN, TIME, MOMENT, BYTES, BINARY, RATE, SHARE, FLOPS, FLOP_RATE, INTENSITY, RATIO,
-    PROBABILITY, FLAG, DEVICE,
+    PROBABILITY, FLAG, VALUE, DEVICE,
 ) = Kind  # fmt: skip
 
 _UNITS: Final[Mapping[Kind, str]] = {
@@ -81,7 +82,7 @@ _DTYPES: Final[Mapping[Kind, DataType]] = {
     **dict.fromkeys((Kind.NUMBER, Kind.COUNT, Kind.TIME, Kind.MOMENT), pl.Int64),
     **dict.fromkeys((Kind.BYTES, Kind.BINARY, Kind.FLOPS), pl.Int64),
     **dict.fromkeys((Kind.MEAN, Kind.RATE, Kind.SHARE, Kind.FLOP_RATE), pl.Float64),
-    **dict.fromkeys((Kind.INTENSITY, Kind.RATIO, Kind.PROBABILITY), pl.Float64),
+    **dict.fromkeys((Kind.INTENSITY, Kind.RATIO, Kind.PROBABILITY, Kind.VALUE), pl.Float64),
     Kind.FLAG: pl.Boolean,
     Kind.DEVICE: pl.Int32,
 }

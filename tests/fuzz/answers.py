@@ -42,7 +42,17 @@ from traceana.vocabulary.option_words import (
     TransfersBy,
 )
 
-COUNTED: Final = ("activities", "calls", "ops", "ranges", "links", "memory", "counters", "summary")
+COUNTED: Final = (
+    "activities",
+    "calls",
+    "ops",
+    "ranges",
+    "links",
+    "memory",
+    "counters",
+    "samples",
+    "summary",
+)
 SUMMED: Final = ("activities", "calls", "ops", "ranges")
 
 

@@ -13,7 +13,7 @@ from traceana.readers import read
 from traceana.trace import Trace
 from traceana.trace.schema import TIME_COLUMNS
 
-EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory")
+EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory", "samples")
 
 
 @lru_cache(maxsize=2)

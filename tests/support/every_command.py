@@ -28,6 +28,7 @@ COMMANDS = (
     *("layers --depth 1", "flops", "flops --by class", "flops --explain", "critical --by segment"),
     *("idle", "idle --by operator", "idle --by range", "idle --by step", "idle --by gap"),
     *("lines", "lines --by stack", "memory", "memory --by layer", "compare", "diff"),
+    *("samples", "samples --by class"),
 )
 OF_TWO = ("compare", "diff")
 

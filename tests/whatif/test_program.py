@@ -185,3 +185,17 @@ def test_the_work_of_users_has_the_times_of_the_program(both: tuple[Trace, Trace
     assert recorded.work["start"].equals(program.tables.activities["start"])
     as_recorded = recorded.with_meta(as_recorded=True)
     assert as_recorded.work["start"].equals(recorded.tables.activities["start"])
+
+
+def test_samples_stay_at_the_work_of_their_device(both: tuple[Trace, Trace]) -> None:
+    recorded, _ = both
+    kernels = recorded.tables.activities.filter(pl.col("kind") == "kernel")
+    sampled = kernels.select("start", "duration", "device", "rank").with_columns(
+        name=pl.lit("SM Active"), value=pl.lit(1.0)
+    )
+    program = without_profiler(recorded.with_tables(samples=sampled))
+    moved = program.tables.activities.filter(pl.col("kind") == "kernel")
+    # Streams that move against each other have one counter.
+    same = program.tables.samples["start"] == moved["start"]
+    assert same.mean() > 0.9  # type: ignore[operator]
+    assert program.tables.samples["start"].to_list() != sampled["start"].to_list()

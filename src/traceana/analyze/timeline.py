@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from traceana.analyze.samples import MAIN
 from traceana.timeline.steps import measured_steps
 from traceana.trace.schema import ROW
 from traceana.trace.work import labels
@@ -19,6 +20,10 @@ MOST_EVENTS: Final = 30_000
 """Events of all windows together; more of one step are merged where they are short."""
 
 MOST_TRACKS: Final = 200
+
+MOST_COUNTERS: Final = 16
+_BUCKETS: Final = 400
+"""Parts of a window: of a counter with more samples, those of one part become one."""
 
 _FINEST: Final = 16_384
 """Parts of a window: events shorter than one are merged first. Halved until few enough remain."""
@@ -39,7 +44,7 @@ class Window(msgspec.Struct, frozen=True):
     (start of the launching call), ``row`` (of work, in ``activities``), ``count`` (1, or the number
     of events merged into one, which then have no name). ``merged`` is the number of all merged
     events. ``left_out`` is the number of tracks beyond :data:`MOST_TRACKS`: the tracks with fewest
-    events.
+    events. ``counters`` has the sampled counters of :func:`_counters`.
     """
 
     step: int | None
@@ -49,6 +54,7 @@ class Window(msgspec.Struct, frozen=True):
     events: pl.DataFrame
     merged: int = 0
     left_out: int = 0
+    counters: pl.DataFrame = msgspec.field(default_factory=pl.DataFrame)
 
 
 def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
@@ -62,11 +68,13 @@ def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
     room = most
     for step, start, end in _windows(trace):
         window = _window(parts, step, start, end, most=None if windows else most)
-        if windows and window.events.height > room:
+        counters = _counters(trace.tables.samples, start, end)
+        drawn = window.events.height + counters.height
+        if windows and drawn > room:
             break
         if window.events.height:
-            windows.append(window)
-            room -= window.events.height
+            windows.append(msgspec.structs.replace(window, counters=counters))
+            room -= drawn
     return tuple(windows)
 
 
@@ -109,6 +117,53 @@ def capture(trace: Trace) -> Window:
         pl.col("start").min().fill_null(0), pl.col("end").max().fill_null(0)
     ).row(0)
     return _window(parts, None, start, end + 1, shortest=0, tracks_at_most=None)
+
+
+def _counters(samples: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
+    """Return the samples of the window from ``start`` to ``end``, at most a few hundred a counter.
+
+    Columns, by counter and start: ``rank``, ``device``, ``name``, ``unit``, ``start_ns``,
+    ``time_ns``, and ``mean``, ``min`` and ``max`` of the samples. Counters that are 0 throughout
+    are left out, and those beyond :data:`MOST_COUNTERS`: the main ones come first.
+    """
+    if samples.is_empty():
+        return pl.DataFrame()
+    series = ("rank", "device", "name", "unit")
+    begin, stop = pl.col("start"), pl.col("start") + pl.col("duration")
+    inside = samples.filter((begin < end) & (stop > start)).with_columns(
+        pl.max_horizontal("start", pl.lit(start)).alias("begin"),
+        pl.min_horizontal(stop, pl.lit(end)).alias("stop"),
+    )
+    name = pl.col("name").cast(pl.String)
+    is_main = pl.any_horizontal(name.str.contains(pattern) for pattern in MAIN.values())
+    chosen = (
+        inside.filter((pl.col("value") != 0).any().over(series))
+        .select(*series, main=~is_main, text=name)
+        .unique()
+        .sort("main", "rank", "device", "text", pl.col("unit").cast(pl.String), nulls_last=True)
+        .head(MOST_COUNTERS)
+        .select(*series)
+        .with_row_index("counter")
+    )
+    part = (pl.col("begin") - start) // max((end - start) // _BUCKETS, 1)
+    place = pl.int_range(pl.len()).over("counter")
+    cell = pl.when(pl.len().over("counter") > _BUCKETS).then(part).otherwise(place)
+    length = pl.col("stop") - pl.col("begin")
+    return (
+        inside.join(chosen, on=series, nulls_equal=True)
+        .sort("counter", "begin")
+        .with_columns(cell.alias("cell"))
+        .group_by("counter", "cell", maintain_order=True)
+        .agg(
+            *(pl.col(key).first() for key in series),
+            pl.col("begin").min().alias("start_ns"),
+            (pl.col("stop").max() - pl.col("begin").min()).alias("time_ns"),
+            ((pl.col("value") * length).sum() / length.sum()).alias("mean"),
+            pl.col("value").min().alias("min"),
+            pl.col("value").max().alias("max"),
+        )
+        .drop("cell", "counter")
+    )
 
 
 def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:

@@ -60,6 +60,7 @@ _KEPT: Final = frozenset(
         ("process_groups", "ranks"),
         ("summary", "name"),
         ("counters", "name"),
+        *(("samples", name) for name in ("name", "unit")),
         *(("ledger", name) for name in ("reason", "table")),
     }
 )

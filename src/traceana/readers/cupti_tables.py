@@ -134,6 +134,14 @@ class ActivityTable(msgspec.Struct, frozen=True):
     prepare: Callable[[Export, pl.DataFrame], pl.DataFrame] | None = None
 
 
+class SampleTable(msgspec.Struct, frozen=True):
+    """A table of samples of counters: whether a file has it, and the samples of its rows."""
+
+    query: Query
+    is_in: Callable[[TableSource], bool]
+    samples: Callable[[Export, pl.DataFrame], pl.DataFrame]
+
+
 class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a profiler stores CUPTI's records. All tables and columns are optional in a file."""
 
@@ -162,6 +170,7 @@ class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The tables of CUDA contexts."""
     references: Mapping[str, Query] = {}
     """Tables that complete activities, by the ledger's reason for their rows."""
+    samples: SampleTable | None = None
 
     copy_kinds: Enumeration
     unified_copies: Enumeration | None = None
@@ -210,6 +219,9 @@ def read_export(source: TableSource, form: ExportFormat, progress: Progress) -> 
     activities = with_process(_activities(form, export, names), calls)
     tables = {"calls": calls, "activities": activities}
     tables["ranges"] = _ranges(form, export, tables)
+    if form.samples is not None and form.samples.query.table in frames:
+        rows = frames.pop(form.samples.query.table)
+        tables["samples"] = form.samples.samples(export, rows)
 
     for table, columns in sorted(source.tables.items()):
         if table in queries or not (table.startswith(CUPTI) or _POINTS.intersection(columns)):
@@ -225,7 +237,9 @@ def read_export(source: TableSource, form: ExportFormat, progress: Progress) -> 
     source.count_damage(ledger)
 
     tables, first_ns = rebase(tables, ledger)
-    processes = pl.concat(table["process"].unique() for table in tables.values())
+    processes = pl.concat(
+        table["process"].unique() for name, table in tables.items() if name != "samples"
+    )
     activities = tables["activities"]
     if "capture_time" in activities.columns:
         tables["activities"] = activities.with_columns(pl.col("capture_time") - first_ns)
@@ -255,6 +269,8 @@ def _queries(source: TableSource, form: ExportFormat) -> dict[str, Query]:
     calls = [Query(table, {**_TIMES, **form.call_columns}, page) for table in form.calls]
     spans = [Query(table, {**_TIMES, **form.span_columns}, page) for table in form.spans]
     queries = [*activities, *form.references.values(), *calls, form.nvtx, *spans]
+    if form.samples is not None and form.samples.is_in(source):
+        queries.append(form.samples.query)
     found = {query.table: query for query in queries if query.table in source.tables}
     if has_texts(source, *form.strings):
         found[form.strings[0]] = texts_query(*form.strings)

@@ -182,6 +182,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.INTENSITY: numbers.ratio,
     Kind.RATIO: numbers.ratio,
     Kind.PROBABILITY: lambda value: "<0.001" if value < 0.0005 else f"{value:.3f}",
+    Kind.VALUE: numbers.value,
     Kind.FLAG: lambda value: "yes" if value else "no",
     Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
 }

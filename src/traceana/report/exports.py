@@ -20,6 +20,7 @@ from traceana.analyze.rates import bound, machine
 from traceana.analyze.roofline import counted_work
 from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
+from traceana.columns.intervals import PER_DEVICE
 from traceana.enrich.anonymous import Pseudonyms, anonymous
 from traceana.errors import (
     CannotWriteError,
@@ -121,6 +122,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     running layers; the critical path has a track too. Work that begins before earlier work of its
     stream ends has a track of its own, on which both stay visible. ``args`` hold class, layer,
     operator, line and stack of the program, and of work the figures of :func:`_figures`.
+    Samples are counter events (``ph`` C).
     """
     needs_timeline(trace, "export")
     window = _without_overlaps(capture(trace))
@@ -138,6 +140,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     start = json.dumps(head).removesuffix("}")
     yield f'{start}, "traceEvents": [\n'.encode()
     yield ",\n".join(_metadata(tracks)).encode()
+    yield from _counters(trace, window, tracks)
     events = window.events.join(tracks, on="track", how="left", maintain_order="left").join(
         _figures(trace), on="row", how="left", maintain_order="left"
     )
@@ -346,6 +349,35 @@ def _metadata(tracks: pl.DataFrame) -> list[str]:
         json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments})
         for name, process, thread, arguments in events
     ]
+
+
+def _counters(trace: Trace, window: Window, tracks: pl.DataFrame) -> Iterator[bytes]:
+    """Yield a counter event for each sample, in the process of its device, else of no other event.
+
+    The value has no key of its own, which a viewer would write after the counter's name.
+    """
+    samples = trace.tables.samples
+    if samples.is_empty():
+        return
+    processes = window.tracks.select(*PER_DEVICE, tracks["process"]).unique(PER_DEVICE)
+    unit = pl.format(" ({})", pl.col("unit").cast(pl.String)).fill_null("")
+    located = (
+        samples.join(processes, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        .sort("start", maintain_order=True)
+        .select(
+            (pl.col("name").cast(pl.String) + unit).alias("name"),
+            pl.col("process").fill_null(0),
+            pl.col("start").alias("start_ns"),
+            "value",
+        )
+    )
+    for rows in located.iter_slices(_AT_ONCE):
+        line = pl.concat_str(
+            *(pl.lit(',\n{"ph": "C", "name": '), _json(rows["name"])),
+            *(pl.lit(', "pid": '), "process", pl.lit(', "ts": '), _microseconds("start_ns")),
+            *(pl.lit(', "args": {"": '), "value", pl.lit("}}")),
+        )
+        yield "".join(rows.select(line).to_series()).encode()
 
 
 def _layers(events: pl.DataFrame) -> pl.DataFrame:

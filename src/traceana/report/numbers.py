@@ -158,6 +158,19 @@ def ratio(value: float) -> str:
     return "<0.01" if 0 < value < 0.005 else _digits(value)
 
 
+def value(number: float) -> str:
+    """Return a value of any size in at most four digits: ``0.042``, ``312``, ``1,980``, ``4.2e9``.
+
+    Zeros at its end say nothing about its precision, and are left out.
+    """
+    if number and not 0.001 <= abs(number) < 1e7:
+        mantissa, exponent = f"{number:.2e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}".replace("-", MINUS)
+    text = f"{number:,.{_decimals(number)}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", MINUS)
+
+
 def count(value: int) -> str:
     """Return a count with thousands separators: ``9,329``."""
     return f"{value:,}"

@@ -428,6 +428,7 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
         wanted,
         counters=_counters(trace, kept),
         devices=trace.tables.devices.filter(pl.col("rank").is_in(wanted)),
+        samples=trace.tables.samples.filter(pl.col("rank").is_in(wanted)),
         **_renumbered(trace, kept, pl.col("rank").is_in(wanted)),
     )
 
@@ -483,6 +484,7 @@ def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
         wanted,
         activities=trace.tables.activities.filter(kept),
         counters=_counters(trace, kept),
+        samples=trace.tables.samples.filter(pl.col("device").is_in(wanted)),
     )
 
 

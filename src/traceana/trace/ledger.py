@@ -21,6 +21,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "metadata": ("note", "names and labels of processes and threads"),
     "instant": ("note", "instantaneous marks of the profiler"),
     "counter": ("note", "counter samples"),
+    "no_value": ("note", "counter samples without a finite number"),
     "span": ("note", "the profiler's own recording span"),
     "event_record": ("note", "records of CUDA events; a wait has the stream of its event"),
     "range_end": ("note", "ends of ranges; start and end are one row of the table"),

@@ -538,6 +538,25 @@ _COUNTERS: Final = Table(
     },
 )
 
+_SAMPLES: Final = Table(
+    "one sample of a counter that was read while the program ran: activity of the multiprocessors, "
+    "bandwidth, clocks, power. Its value holds from `start` for `duration`",
+    {
+        "start": _START,
+        "duration": _number(
+            "to the counter's next sample; where the profiler writes the end of each interval, "
+            "from the previous one. The last sample of the first, and the first of the second, "
+            "have the median interval of the counter",
+            "ns",
+        ),
+        "device": _small("device number within its rank; null: a counter of no device"),
+        "name": _label("counter as recorded, without its unit"),
+        "unit": _label("unit as recorded in the name; null where it is not"),
+        "value": Column(pl.Float64, "value, in `unit`"),
+        "rank": _RANK,
+    },
+)
+
 _SUMMARY: Final = Table(
     "one row of a printed summary, which has no timeline: a kernel, copy, memset, operator or call "
     "of the host, with the number and the times of all its calls. Null: not printed",
@@ -604,6 +623,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "process_groups": _PROCESS_GROUPS,
     "devices": _DEVICES,
     "counters": _COUNTERS,
+    "samples": _SAMPLES,
     "summary": _SUMMARY,
     "ledger": _LEDGER,
 }

@@ -42,6 +42,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     process_groups: pl.DataFrame
     devices: pl.DataFrame
     counters: pl.DataFrame
+    samples: pl.DataFrame
     summary: pl.DataFrame
     ledger: pl.DataFrame
 

@@ -26,6 +26,8 @@ MemoryBy: TypeAlias = Literal["device", "layer", "operator", "line", "step", "ti
 """Keys of a row: a device; a layer, an operator or a line of the program with live allocations at
 the peak of a device; a step; a slice of time; a convolution of a layer that allocates a
 workspace."""
+SamplesBy: TypeAlias = Literal["counter", "step", "class", "layer"]
+"""Key of a row, besides the counter and its device: no key, a step, a class or a layer of work."""
 WorkBy: TypeAlias = Literal["class", "algorithm", "kernel", "gemm", "transfer", "line"]
 """Groupings of the work of a run, of one or of several."""
 DiffBy: TypeAlias = Literal["layer", WorkBy]

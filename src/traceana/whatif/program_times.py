@@ -109,7 +109,7 @@ def _shifted(at: Ints, now: Ints, time: Ints) -> Ints:
 
 
 _OF_THREADS: Final = ("ops", "calls", "ranges")
-_SPANS: Final = ("activities", *_OF_THREADS, "steps")
+_SPANS: Final = ("activities", *_OF_THREADS, "steps", "samples")
 _POINTS: Final = (
     ("memory", "time", ""),
     ("links", "from_time", "from_"),
@@ -165,10 +165,14 @@ class _Times:
 
         on_device = (tables.ranges["kind"] == "device").fill_null(False).to_numpy()
         step_rows = graph.steps["step_row"].to_numpy()
+        used = tables.activities["device"].gather(activity).unique()
+        sampled = of_process(tables.samples.with_columns(process=None), (owner[0], None))
+        sampled &= tables.samples["device"].is_in(used.implode()).fill_null(False).to_numpy()
         for name, rows, clocks in (
             ("ranges", np.flatnonzero(of_process(tables.ranges, owner) & on_device), device),
             ("activities", np.flatnonzero(of_process(tables.activities, owner)), device),
             ("steps", step_rows, host),
+            ("samples", np.flatnonzero(sampled), device),
         ):
             at, now = clocks
             for side, time in zip(self._spans[name], times(getattr(tables, name)), strict=True):

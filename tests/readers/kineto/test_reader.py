@@ -239,7 +239,7 @@ def test_our_own_recordings(fixture: Path) -> None:
     trace = read(fixture)
     kept = sum(
         trace.tables[name].height
-        for name in ("activities", "calls", "ops", "ranges", "links", "memory")
+        for name in ("activities", "calls", "ops", "ranges", "links", "memory", "samples")
     )
     assert kept + trace.tables.ledger.filter(~pl.col("kept"))["count"].sum() == trace.meta.events
     assert trace.tables.ledger.filter(pl.col("severity") == "problem").is_empty()

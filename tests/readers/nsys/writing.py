@@ -142,7 +142,7 @@ def export(path: Path, tables: Tables) -> Path:
 def trace_of(path: Path) -> Trace:
     """Read ``path`` and check the conservation law."""
     trace = read(path, silent)
-    tables = ("activities", "calls", "ops", "ranges", "links", "memory")
+    tables = ("activities", "calls", "ops", "ranges", "links", "memory", "samples")
     kept = sum(trace.tables[table].height for table in tables)
     ledger = trace.tables.ledger
     assert kept + ledger.filter(~ledger["kept"])["count"].sum() == trace.meta.events

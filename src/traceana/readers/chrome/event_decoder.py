@@ -88,7 +88,7 @@ class EventDecoder(Generic[Event, Columns]):
         try:
             events = self._many.decode(b"".join((b"[", text, b"]")))
             _check_text(text)
-            return self._columns(events)
+            return self._converted(events, text)
         except UNDECODABLE as error:
             raise UndecodableError from error
 
@@ -101,11 +101,13 @@ class EventDecoder(Generic[Event, Columns]):
         from traceana.readers.chrome.document import repair
 
         events: list[Event] = []
+        decoded: list[bytes] = []
         lost: list[str] = []
         repaired = malformed = 0
         for text in texts:
             if (event := self._decoded(text)) is not None:
                 events.append(event)
+                decoded.append(text)
                 continue
             repaired_text = repair(text)
             fields = self._readable_fields(repaired_text)
@@ -113,9 +115,10 @@ class EventDecoder(Generic[Event, Columns]):
                 malformed += 1
                 continue
             events.append(event)
+            decoded.append(fields[0])
             repaired += repaired_text != text
             lost += fields[1]
-        columns = self._columns(events)
+        columns = self._converted(events, b",".join(decoded))
         columns.events += malformed
         columns.repaired += repaired
         if malformed:
@@ -123,6 +126,10 @@ class EventDecoder(Generic[Event, Columns]):
         for name in lost:
             columns.lose(name, 1)
         return columns
+
+    def _converted(self, events: list[Event], text: bytes) -> Columns:  # noqa: ARG002
+        """Return the columns of ``events``; ``text`` is theirs, separated by commas."""
+        return self._columns(events)
 
     def _decoded(self, text: bytes) -> Event | None:
         try:

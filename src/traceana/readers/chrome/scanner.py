@@ -30,8 +30,8 @@ _ARGS: Final = "args"
 Column: TypeAlias = tuple[str, ...]
 """(kind, field) or (kind, field, field where the first is null or absent).
 
-Kinds: ``i`` integer, also at the end of a text; ``n`` integer only; ``t`` time; ``s`` text; ``r``
-raw JSON; ``x``, ``y``, ``z`` of a list.
+Kinds: ``i`` integer, also at the end of a text; ``n`` integer only; ``t`` time; ``s`` text, null
+for a number; ``r`` raw JSON, also of the event's ``args``; ``x``, ``y``, ``z`` of a list.
 """
 
 

@@ -657,8 +657,13 @@ static bool read_event(struct scan *scan)
             return false;
         if (!at_arguments)
             return true;
+        struct span *arguments = &scan->value[scan->plan->arguments].text;
+        arguments->start = scan->at;
+        arguments->escaped = false;
         if (!read_arguments(scan))
             return false;
+        arguments->length = (size_t)(scan->at - arguments->start);
+        scan->state[scan->plan->arguments] = RAW;
         skip_space(scan);
         if (take(scan, '}'))
             return true;
@@ -788,6 +793,8 @@ static bool text_cell(struct scan *scan, const struct value *value, byte state, 
         return true;
     if (state == RAW)
         return number_text(scan, &scan->raws, &text, code);
+    if (state == NUMBER)
+        return true;
     if (state != STRING)
         return false;
     if (!text.escaped)

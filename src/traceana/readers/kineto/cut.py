@@ -149,7 +149,11 @@ def _with_texts(text: Callable[[str], str], event: msgspec.Raw) -> bytes:
         category = msgspec.json.decode(fields.get("cat", b'""'), type=str)
     except UNDECODABLE:
         return b"{}"
-    kept = ("ph", "cat", "name") if category.lower() in _OF_DRIVER else ("ph", "cat")
+    kept = ["ph", "cat"]
+    if category.lower() in _OF_DRIVER:
+        kept += ["name"]
+    if fields.get("ph") == b'"C"':
+        kept += ["name", "args"]
     return msgspec.json.encode(
         {name: raw if name in kept else _replaced(text, raw) for name, raw in fields.items()}
     )

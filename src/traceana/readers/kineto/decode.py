@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, TypeAlias, get_type_hints
+from typing import Any, Final, TypeAlias, get_type_hints
 
 import msgspec
 import polars as pl
@@ -109,6 +109,8 @@ class Event(Struct, gc=False):
     args: Args = NO_ARGS
 
 
+ARGUMENTS: Final = "args"
+"""The field with all ``args`` of an event, as they are written."""
 _LARGEST_MESSAGE: Final = 2**59
 """Elements of a collective; the bytes of larger ones may not fit in 64 bits."""
 
@@ -195,6 +197,14 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         **_each("i", "pid", "tid"),
         "time": ("t", "ts"),
     },
+    "counter": {
+        "name": ("s", "name"),
+        # Kineto's is a number, PyTorch's own CUDA profiler writes "GPU 0 Counters".
+        "pid": ("i", "pid"),
+        "process": ("s", "pid"),
+        "time": ("t", "ts"),
+        "series": ("r", ARGUMENTS),
+    },
     "instant": {
         "name": ("s", "name"),
         **_each("i", "pid", "tid"),
@@ -238,6 +248,8 @@ FRAMES: Final[dict[str, dict[str, _Type]]] = {
     "flow": _frame("flow", "phase", ends=pl.Boolean),
     DEPENDENCY: _frame("flow", "phase", ends=pl.Boolean),
     "memory": _frame("instant", "name"),
+    # A row for each series of an event.
+    "counter": _frame("counter", "series", key=pl.String, value=pl.Float64),
 }
 """The columns of each frame of :class:`Columns`."""
 
@@ -303,6 +315,8 @@ BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 NCCL: Final = "nccl:"
 LAUNCH: Final = "record_param_comms"
 """c10d's operator around the launch of a collective's kernel."""
+COUNTER: Final = "C"
+"""The phase of counter events: each key of their ``args`` is a series."""
 MEMORY: Final = "[memory]"
 """The name of the allocator's events."""
 
@@ -333,8 +347,11 @@ ELEMENT_BYTES: Final = {
 }
 
 
-def columns_of(events: list[Event]) -> Columns:
-    """Return the columns of ``events``, as :func:`columns_from` returns them."""
+def columns_of(events: list[Event], counter_arguments: Sequence[Raw] = ()) -> Columns:
+    """Return the columns of ``events``, as :func:`columns_from` returns them.
+
+    ``counter_arguments`` are the ``args`` of the counter events among them, as they are written.
+    """
     counts = Counter((event.ph, event.cat) for event in events)
     # The frame of the events of each phase and category, None for events left out.
     routes: dict[tuple[str, str | None], str | None] = {}
@@ -345,6 +362,8 @@ def columns_of(events: list[Event]) -> Columns:
             frame = COMPLETE.get(lower, UNREAD)
         elif phase in ("i", "I"):
             frame = "instant"
+        elif phase == COUNTER:
+            frame = "counter"
         elif phase in ("s", "f"):
             frame = DEPENDENCY if lower in LAUNCH_FLOWS else "flow"
         routes[phase, category] = frame
@@ -359,7 +378,12 @@ def columns_of(events: list[Event]) -> Columns:
             frames.setdefault(frame, []).append(event)
     decoded = {
         name: pl.DataFrame(
-            {column: _cells(bucket, *fields) for column, fields in COLUMNS[name].items()}
+            {
+                column: _raw_texts(counter_arguments)
+                if ARGUMENTS in fields
+                else _cells(bucket, *fields)
+                for column, fields in COLUMNS[name].items()
+            }
         )
         for name, bucket in frames.items()
     }
@@ -389,8 +413,7 @@ def _cells(events: list[Event], kind: str, field: str, older_field: str = "") ->
             texts = [value if isinstance(value, str) else None for value in values]
             return pl.Series(texts, dtype=pl.Categorical)
         case "r":
-            raws = [str(raw, "utf-8") if raw else None for raw in values]
-            return pl.Series(raws, dtype=pl.String)
+            return _raw_texts(values)
         case "t":
             return to_nanoseconds(values)
         case "x" | "y" | "z":
@@ -408,6 +431,10 @@ def _cells(events: list[Event], kind: str, field: str, older_field: str = "") ->
     return integers(values)
 
 
+def _raw_texts(raws: Sequence[Any]) -> pl.Series:
+    return pl.Series([str(raw, "utf-8") if raw else None for raw in raws], dtype=pl.String)
+
+
 _HINTS: Final = get_type_hints(Args)
 _ARGS_FIELDS: Final = frozenset(_HINTS)
 _FIELDS_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if type_ is object)
@@ -423,8 +450,6 @@ def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
             columns.count("launch_flow" if launch else "flow", category, events)
         case "M":
             columns.count("metadata", "", events)
-        case "C":
-            columns.count("counter", "", events)
         case _:
             columns.count("unknown_category", f"{phase} {category}".strip(), events)
 
@@ -477,6 +502,13 @@ def columns_from(scanned: Scanned) -> Columns:
             )
     if memory.height:
         frames["memory"] = memory
+    if (counters := frames.pop("counter", None)) is not None:
+        # Few recordings have counters.
+        from traceana.readers.kineto.counters import with_series
+
+        frames["counter"] = with_series(counters)
+        # Each series is an event of its own; an event without one is counted in the ledger.
+        columns.events += frames["counter"].height - counters.height
     for name, frame in frames.items():
         # An absent name is an empty one, and an empty module or stack is absent.
         if "name" in frame.columns and frame["name"].null_count():
@@ -541,4 +573,25 @@ def _split_ranges(ranges: pl.DataFrame, texts: list[str | None]) -> dict[str, pl
     return frames
 
 
-DECODER: Final = EventDecoder(Event, columns_of)
+class _Written(Struct):
+    """An event whose ``args`` stay as they are written."""
+
+    ph: str
+    args: Raw = ABSENT
+
+
+class KinetoDecoder(EventDecoder[Event, Columns]):
+    """Decodes events with msgspec; of counter events, whose keys are any, all ``args`` are kept."""
+
+    def __init__(self) -> None:
+        super().__init__(Event, columns_of)
+        self._written = msgspec.json.Decoder(list[_Written])
+
+    def _converted(self, events: list[Event], text: bytes) -> Columns:
+        if not any(event.ph == COUNTER for event in events):
+            return columns_of(events)
+        written = self._written.decode(b"".join((b"[", text, b"]")))
+        return columns_of(events, [event.args for event in written if event.ph == COUNTER])
+
+
+DECODER: Final = KinetoDecoder()

@@ -87,6 +87,12 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
         ledger.add("malformed", 1, table="-", kept=True, detail=f"key {KEY}")
     if part is not None:
         tables["steps"] = conform("steps", part.table())
+    counters = columns.frame("counter")
+    if counters.height:
+        from traceana.readers.kineto.counters import samples
+
+        used = tables["activities"]["device"].unique()
+        tables["samples"] = samples(counters, used, ledger)
     tables, first_ns = rebase(tables, ledger)
     names = NameTable(ledger)
     named, tables["process_groups"] = process_groups(
@@ -116,6 +122,7 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
             world_size=world_size,
             properties={
                 **properties.facts(keys),
+                **sampler(counters),
                 "decoder": "compiled scanner" if COMPILED else "Python (msgspec)",
             },
             **extent(columns, source, end),
@@ -123,6 +130,15 @@ def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
         ),
         Tables(tables),
     )
+
+
+def sampler(counters: pl.DataFrame) -> dict[str, bool]:
+    """Return ``sampler_locks_clocks`` where the sampler of ``counters`` locks the GPU's clocks."""
+    if counters.is_empty():
+        return {}
+    from traceana.readers.kineto.counters import is_pm_sampled
+
+    return {"sampler_locks_clocks": True} if is_pm_sampled(counters) else {}
 
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from traceana.readers.chrome.event_decoder import EventDecoder
 from traceana.readers.chrome.scanner import Rule, Scanner
 from traceana.readers.compiled import COMPILED
 from traceana.readers.kineto import decode
 from traceana.readers.kineto.decode import (
     COLUMNS,
     COMPLETE,
+    COUNTER,
     DEPENDENCY,
     FIRST_DEPENDENCY,
     LAUNCH_FLOWS,
     UNREAD,
     Columns,
     Event,
+    KinetoDecoder,
     columns_from,
-    columns_of,
 )
 
 _RULES: Final = [
@@ -36,18 +36,19 @@ _RULES: Final = [
         for category in (None, *LAUNCH_FLOWS)
     ),
     *(Rule(phase, None, "instant") for phase in "iI"),
+    Rule(COUNTER, None, "counter"),
 ]
 
 
-class ScanningDecoder(EventDecoder[Event, Columns]):
-    """Decodes with the scanner, and text that it refuses with :class:`EventDecoder`."""
+class ScanningDecoder(KinetoDecoder):
+    """Decodes with the scanner, and text that it refuses with :class:`KinetoDecoder`."""
 
     threads = 2
     # No objects are made of the events, and columns cost by their number.
     block = 16 << 20
 
     def __init__(self) -> None:
-        super().__init__(Event, columns_of)
+        super().__init__()
         self._scanner = Scanner(Event, COLUMNS, _RULES)
 
     def decode(self, text: bytes, stop: int | None = None) -> Columns:

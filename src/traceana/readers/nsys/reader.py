@@ -21,9 +21,11 @@ from traceana.readers.cupti_tables import (
     Enumeration,
     Export,
     ExportFormat,
+    SampleTable,
     file_names,
     read_export,
 )
+from traceana.readers.nsys.samples import SAMPLES, has_samples, samples
 from traceana.readers.nsys.session import (
     DIAGNOSTICS,
     count_lost,
@@ -391,6 +393,7 @@ NSYS: Final = ExportFormat(
     },
     contexts=("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM"),
     references={"event_record": _EVENTS, "graph_node": _GRAPH_NODES},
+    samples=SampleTable(SAMPLES, has_samples, samples),
     copy_kinds=Enumeration(
         {**COPY_KINDS, **_MIGRATIONS}, "unknown", "ENUM_CUDA_MEMCPY_OPER", _COPY_NAMES, "unknown"
     ),

@@ -170,6 +170,17 @@ def _cuda_devices(source: TableSource) -> tuple[pl.DataFrame, bool]:
     return devices, numbers.is_duplicated().any()
 
 
+def numbers_of_gpus(source: TableSource) -> pl.DataFrame | None:
+    """Return the ``device`` of each ``gpu``, as activities have it; None where both are equal.
+
+    It is None where each process numbers its own GPUs, and without a record of CUDA's numbers.
+    """
+    cuda, ambiguous = _cuda_devices(source)
+    if ambiguous or cuda.is_empty():
+        return None
+    return cuda.select("gpu", "device").unique("gpu", keep="first")
+
+
 def on_physical_devices(source: TableSource, activities: pl.DataFrame) -> pl.DataFrame:
     """Return ``activities`` with one device number per GPU.
 

@@ -98,6 +98,32 @@ def _window(window: Window) -> dict[str, Any]:
         "operators": [short(text) for text in operators],
         "line": line if any(lines) else [],
         "lines": lines,
+        "counters": [_counter(rows, window.start_ns) for rows in _by_counter(window.counters)],
+    }
+
+
+def _by_counter(counters: pl.DataFrame) -> list[pl.DataFrame]:
+    if counters.is_empty():
+        return []
+    return counters.partition_by("rank", "device", "name", "unit", maintain_order=True)
+
+
+def _counter(rows: pl.DataFrame, start_ns: int) -> dict[str, Any]:
+    """Return the samples of one counter as columns, and the ends of its axis, which has 0."""
+    first = rows.row(0, named=True)
+    unit = "" if first["unit"] is None else f" ({first['unit']})"
+    values = rows.select(
+        pl.col("mean", "min", "max").round_sig_figs(_DIGITS),
+        (pl.col("start_ns") - start_ns).alias("start"),
+        pl.col("time_ns").alias("time"),
+    )
+    low, high = min(0, values["min"].min()), max(0, values["max"].max())  # type: ignore[type-var]
+    return {
+        "of": " ".join(_owner(first)),
+        "kind": short(f"{first['name']}{unit}"),
+        "low": low,
+        "high": high,
+        **{name: values[name].to_list() for name in values.columns},
     }
 
 
@@ -118,6 +144,8 @@ _OUTLINED: Final = ("critical/gap", "idle/queued")
 """Waits of a pale colour, which have an edge."""
 
 _GREY: Final = "#c9ced3"
+_DIGITS: Final = 4
+"""Significant digits of a sampled value."""
 
 
 def _event_class(kind: str, category: str) -> str:
@@ -143,9 +171,7 @@ _TRACKS: Final = {
 
 def _track(row: Mapping[str, Any]) -> dict[str, str]:
     """Return the label of a track: what it belongs to, and what it shows."""
-    of = [] if row["rank"] is None else [f"rank {row['rank']}"]
-    if row["device"] is not None:
-        of.append("CPU" if row["device"] == CPU_DEVICE else f"GPU {row['device']}")
+    of = _owner(row)
     kind = _TRACKS.get(row["kind"], row["kind"])
     if row["kind"] == "stream" and row["device"] == CPU_DEVICE:
         of[-1] = f"thread {row['number']}"
@@ -157,3 +183,11 @@ def _track(row: Mapping[str, Any]) -> dict[str, str]:
     elif row["number"] is not None:
         of.append(f"thread {row['number']}")
     return {"of": " ".join(of), "kind": kind}
+
+
+def _owner(row: Mapping[str, Any]) -> list[str]:
+    """Return the rank and the device of a track, where it has them."""
+    of = [] if row["rank"] is None else [f"rank {row['rank']}"]
+    if row["device"] is not None:
+        of.append("CPU" if row["device"] == CPU_DEVICE else f"GPU {row['device']}")
+    return of

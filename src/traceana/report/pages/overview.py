@@ -19,6 +19,7 @@ from traceana.analyze.facts import facts
 from traceana.analyze.layers import LAYER_KEYS, layers
 from traceana.analyze.per_step import Basis, basis
 from traceana.analyze.roofline import Utilization, utilization
+from traceana.analyze.samples import samples
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
 from traceana.result import Result
@@ -69,6 +70,7 @@ class Overview(msgspec.Struct, frozen=True):
             "breakdown": self.breakdown,
             "layers": self.basis.with_step_columns(self.layers, self.basis.layers, LAYER_KEYS),
             "transfers": self.transfers,
+            **({"samples": samples(self.trace)} if self.trace.tables.samples.height else {}),
         }
 
     @property

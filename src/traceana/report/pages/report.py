@@ -201,6 +201,10 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         from traceana.report.pages.layers import mfu
 
         yield "MFU", mfu(whole.flop_utilization)
+    if whole.trace.tables.samples.height:
+        from traceana.report.pages.samples import sampled
+
+        yield "Sampled", sampled(whole.basis.trace)
     if whole.breakdown.frame.height:
         yield "Bottleneck", _bottleneck(whole)
     if (whole.basis.breakdown.frame["category"] == "collective").any():

@@ -40,6 +40,7 @@ from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
+from traceana.report.pages.samples import samples
 from traceana.report.pages.transfers import all_collectives, transfers
 from traceana.table import chosen
 from traceana.timeline.steps import only_sums
@@ -162,6 +163,11 @@ def _tables(trace: Trace, whole: Overview, section: Callable[..., Section]) -> t
         section("transfers", "Transfers", transfers(trace)),
         *([section("collectives", "Collectives", collectives)] if collectives.frame.height else []),
         section("memory", "Memory", memory(trace)),
+        *(
+            [section("samples", "Sampled counters", samples(trace))]
+            if trace.tables.samples.height
+            else []
+        ),
         section(
             "recommendations",
             "Recommendations",

@@ -5,6 +5,7 @@ traceana.timelines = (pictures) => {
   const LINE = 15; // height of one depth of a track
   const GAP = 7;
   const RULER = 22;
+  const CHART = 30; // height of a counter
   const DEEPEST = 14; // deeper events are not drawn; the label of the track says so
   const LARGEST_VIEW = 560;
   const NARROW = 560; // pixels of a view where labels have lines of their own
@@ -30,10 +31,11 @@ traceana.timelines = (pictures) => {
       first = last;
     }
     for (const track of tracks) rows.push(...track.rows);
-    return { ...window, start, tracks, rows };
+    const counters = window.counters.map((counter) => ({ ...counter }));
+    return { ...window, start, tracks, rows, counters };
   };
 
-  // The heights of the tracks; `above` is that of a label with a line of its own.
+  // The heights of the tracks, and of the counters below them; `above` is that of a label with a line of its own.
   const place = (data, above) => {
     let y = RULER;
     for (const track of data.tracks) {
@@ -43,6 +45,11 @@ traceana.timelines = (pictures) => {
       for (const row of track.rows) row.y = y + row.depth * LINE;
       track.height = above + (deepest + 1) * LINE;
       y = track.y + track.height + GAP;
+    }
+    for (const counter of data.counters) {
+      counter.y = y;
+      counter.height = above + CHART;
+      y += counter.height + GAP;
     }
     data.above = above;
     data.height = y;
@@ -154,7 +161,7 @@ traceana.timelines = (pictures) => {
       const pen = board.getContext("2d");
       const font = `11px ${colour("--font")}`;
       pen.font = font;
-      data.longest ??= Math.max(...data.tracks.map((track) => pen.measureText(labelled(track)).width));
+      data.longest ??= Math.max(...[...data.tracks, ...data.counters].map((track) => pen.measureText(labelled(track)).width));
       const narrow = scroller.clientWidth < NARROW;
       gutter = narrow ? 2 : Math.min(data.longest + 12, Math.max(NARROWEST, 0.3 * scroller.clientWidth));
       if (data.above !== (narrow ? LINE : 0)) resize(narrow ? LINE : 0);
@@ -206,11 +213,29 @@ traceana.timelines = (pictures) => {
           drawn = begin + size;
         }
       }
+      for (const counter of data.counters) chart(pen, counter, scroll, high, wide);
       pen.globalAlpha = 1;
       if (selected >= 0) outline(pen, scroll, ink);
       pen.restore();
       labels(pen, scroll, high, ink, dim);
       ruler(pen, wide, ink, dim, perPixel);
+    };
+
+    // The mean of each part of the time as an area from 0, from its least to its largest value paler.
+    const chart = (pen, counter, scroll, high, wide) => {
+      const base = counter.y - scroll + counter.height;
+      if (base < RULER || base - CHART > high) return;
+      const level = (value) => base - ((value - counter.low) / (counter.high - counter.low || 1)) * CHART;
+      pen.fillStyle = colour("--bar");
+      for (let at = 0; at < counter.start.length; at += 1) {
+        const left = Math.max(x(counter.start[at]), gutter);
+        const size = Math.max(Math.min(x(counter.start[at] + counter.time[at]), wide) - left, 0.6);
+        if (left > wide || x(counter.start[at] + counter.time[at]) < gutter) continue;
+        pen.globalAlpha = 0.35;
+        pen.fillRect(left, level(counter.max[at]), size, Math.max(level(counter.min[at]) - level(counter.max[at]), 0.6));
+        pen.globalAlpha = 0.75;
+        pen.fillRect(left, Math.min(level(counter.mean[at]), level(0)), size, Math.abs(level(counter.mean[at]) - level(0)));
+      }
     };
 
     const rowOf = (at) => data.rows.find((row) => row.first <= at && at < row.last);
@@ -242,6 +267,8 @@ traceana.timelines = (pictures) => {
       return false;
     };
 
+    const written = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+
     const labels = (pen, scroll, high, ink, dim) => {
       pen.save();
       pen.beginPath();
@@ -258,6 +285,16 @@ traceana.timelines = (pictures) => {
         pen.fillStyle = dim;
         const [left, top] = data.above ? [pen.measureText(label).width + 10, y] : [2, y + LINE];
         pen.fillText(`${track.hidden} deeper events`, left, top + LINE / 2 - 1);
+      }
+      for (const counter of data.counters) {
+        const y = counter.y - scroll;
+        if (y > high || y + counter.height < RULER) continue;
+        pen.fillStyle = ink;
+        const label = fitted(pen, labelled(counter), room - 4);
+        pen.fillText(label, 2, y + LINE / 2 - 1);
+        pen.fillStyle = dim;
+        const [left, top] = data.above ? [pen.measureText(label).width + 10, y] : [2, y + LINE];
+        pen.fillText(`${written(counter.low)} to ${written(counter.high)}`, left, top + LINE / 2 - 1);
       }
       pen.restore();
     };
@@ -346,6 +383,22 @@ traceana.timelines = (pictures) => {
       for (let one = firstAt(row, time - slack); one < row.last && data.start[one] <= time + slack; one += 1)
         if (data.start[one] + data.time[one] >= time - slack) best = one;
       return best;
+    };
+
+    // What a counter had at a place, as lines of a tip; empty elsewhere.
+    const sampleAt = (event) => {
+      const box = board.getBoundingClientRect();
+      const y = event.clientY - box.top + scroller.scrollTop;
+      const counter = data.counters.find((one) => y >= one.y && y < one.y + one.height);
+      if (!counter || event.clientX - box.left < gutter) return [];
+      const time = from + ((event.clientX - box.left - gutter) / (width() - gutter)) * (to - from);
+      const part = counter.start.findLastIndex((start, one) => start <= time && time < start + counter.time[one]);
+      if (part < 0) return [];
+      const [least, mean, most] = [counter.min, counter.mean, counter.max].map((values) => written(values[part]));
+      const range = least === most ? [] : [["range", `${least} to ${most}`]];
+      return [["counter", labelled(counter)], ["mean", mean], ...range,
+        ["start", `${traceana.duration(counter.start[part])} after the start of the step`],
+        ["duration", traceana.duration(counter.time[part])]];
     };
 
     const nearest = (row, time) => {
@@ -511,8 +564,9 @@ traceana.timelines = (pictures) => {
         return;
       }
       const one = at(event);
-      if (one < 0) traceana.hideTip();
-      else traceana.showTip(describe(data, one).map(([label, text]) => `${label}: ${text}`).join("\n"), event.clientX, event.clientY);
+      const lines = one < 0 ? sampleAt(event) : describe(data, one);
+      if (!lines.length) traceana.hideTip();
+      else traceana.showTip(lines.map(([label, text]) => `${label}: ${text}`).join("\n"), event.clientX, event.clientY);
     });
     board.addEventListener("pointerup", (event) => {
       if (held && !held.moved) select(at(event));
