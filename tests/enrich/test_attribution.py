@@ -581,3 +581,21 @@ def test_operators_that_a_checkpoint_aborts_do_no_work() -> None:
     gradient = op(b, "aten::threshold_backward", 330, 480, thread=2)
     activities = attribute(b.build()).tables.activities
     assert activities.select("op", "duration").rows() == [(product, 100), (gradient, 300)]
+
+
+def test_the_batch_that_an_iterator_fetches_is_data() -> None:
+    """TensorFlow's IteratorGetNext copies its batch to the device; it is in no layer."""
+    b = TraceBuilder(framework="TensorFlow")
+    op(b, "IteratorGetNext", 0, 50, scope="IteratorGetNext")
+    launch(b, 1, 10)
+    op(b, "Conv2D", 100, 150, scope="net/conv/Conv2D")
+    launch(b, 2, 110)
+    b.copy("HtoD", 200, 20, process=9, correlation=1)
+    b.kernel("implicit_convolve_sgemm", 220, 50, process=9, correlation=2)
+    tables = attribute(b.build()).tables
+    layers = tables.layers.with_row_index("layer")
+    rows = tables.activities.select("start", "layer", "direction").join(layers, on="layer")
+    assert rows.filter(start=200).select("path", "role", "direction").rows() == [
+        ("IteratorGetNext", "data", None)
+    ]
+    assert rows.filter(start=220).select("path", "role").rows() == [("net.conv", "layer")]

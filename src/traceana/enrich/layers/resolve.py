@@ -23,6 +23,7 @@ from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.roles import (
     MULTI_TENSOR,
     OPTIMIZER,
+    batch_fetches,
     collectives,
     optimizers,
     role_ranges,
@@ -95,8 +96,8 @@ def resolve(
 ) -> LayerResolution:
     """Return the layer of every operator: that of the first of these which has one.
 
-    1. What is around the operator: a role (optimizer, collective); the module call, or the Module
-       Hierarchy; the name scope; a named range that a checkpoint opens in the backward pass.
+    1. What is around the operator: a role (optimizer, collective, data); the module call, or the
+       Module Hierarchy; the name scope; a named range that a checkpoint opens in the backward pass.
     2. For a backward operator, the layer of its forward operator.
     3. The operators of an optimizer; the program's own named ranges; for other than backward
        operators, the position in the step, within the path of a range around several layers:
@@ -122,7 +123,7 @@ def resolve(
         return _offset(found.of_op, base)
 
     around_op = no_layer = np.full(ops.height, NONE, dtype=np.int64)
-    for source in (role_ranges, collectives, modules, hierarchy):
+    for source in (role_ranges, collectives, batch_fetches, modules, hierarchy):
         source_layer = numbered(source(program))
         if graphs is not None and source in (modules, hierarchy):
             source_layer = graphs.finer(source_layer)

@@ -82,6 +82,15 @@ def collectives(program: Program) -> OpLayers:
     return _by_name(program, program.names.matching(_COLLECTIVE_OP), "collective")
 
 
+_FETCH: Final = r"^\w*Iterator\w*GetNext\w*$"
+"""TensorFlow's operators that take the next batch from the input pipeline, and copy it."""
+
+
+def batch_fetches(program: Program) -> OpLayers:
+    """Return the operators that fetch a batch around operators, a row of each name."""
+    return _by_name(program, program.names.matching(_FETCH), "data")
+
+
 def _by_name(program: Program, chosen: Flags, role: str) -> OpLayers:
     """Return the ``chosen`` operators around operators, a row of each name."""
     names = program.ops["name"].filter(chosen).unique(maintain_order=True)
