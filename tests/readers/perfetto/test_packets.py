@@ -202,6 +202,8 @@ def test_arguments_of_every_kind(tmp_path: Path) -> None:
     for value, text in (
         ({"legacy_json_value": '{"a": [1]}'}, '{"a":[1]}'),
         ({"legacy_json_value": "{no"}, '"{no"'),
+        ({"legacy_json_value": "9" * 30}, "9" * 30),
+        ({"legacy_json_value": "[" * 5000}, f'"{"[" * 5000}"'),
         ({"pointer_value": 2**64 - 1}, "18446744073709551615"),
         ({"bool_value": True}, "true"),
         ({"double_value": 0.5}, "0.5"),
