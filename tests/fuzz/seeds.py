@@ -429,6 +429,10 @@ def _pftrace(folder: Path) -> Iterator[Seed]:
         yield Seed(name, "pftrace", {"run.pftrace": content}, "run.pftrace", content="packets")
         zipped_name = {"run.pftrace.gz": zipped(content)}
         yield Seed(f"{name}-gz", "pftrace", zipped_name, "run.pftrace.gz", content="packets")
+    from tests.readers.perfetto.test_packets import whole
+
+    content = whole(folder)
+    yield Seed("torch", "pftrace", {"run.pftrace": content}, "run.pftrace", content="packets")
 
 
 def _summaries(folder: Path) -> Iterator[Seed]:

@@ -13,7 +13,7 @@ import msgspec
 
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
-from traceana.readers import chrome, kineto, nsys, nvprof, printed, rocprof, xplane
+from traceana.readers import chrome, kineto, nsys, nvprof, perfetto, printed, rocprof, xplane
 from traceana.readers.format import Confidence, Format, Head, known
 from traceana.readers.printed.text import BOM, UTF_16, plain_text
 from traceana.readers.source import ByteSource
@@ -79,6 +79,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     *nvprof.FORMATS,
     *nsys.FORMATS,
     *rocprof.FORMATS,
+    *perfetto.FORMATS,
     Format(
         "an SQLite database, but not one of nsys, nvprof or rocprof",
         lambda head: known(head.content.startswith(_SQLITE)),
@@ -122,8 +123,8 @@ def detect(path: Path) -> Format:
     if surest is None:
         raise UnknownFormatError(
             f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, "
-            "Nsight Systems reports and exports, nvprof databases and printed traces, rocprof CSV, "
-            "databases and pftrace, printed summaries, Nsight Compute CSV"
+            "Nsight Systems reports and exports, nvprof databases and printed traces, rocprof CSV "
+            "and databases, Perfetto traces (pftrace), printed summaries, Nsight Compute CSV"
         )
     if surest.instead:
         instead = surest.instead.replace("{file}", path.name)

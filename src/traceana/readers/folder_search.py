@@ -21,7 +21,7 @@ from traceana.readers import nsys
 from traceana.trace.bundle import MANIFEST
 
 PROFILERS_ENDINGS: Final = (
-    "_results.db", "_results.json", "_results.pftrace", ".pftrace",
+    "_results.db", "_results.json", "_results.pftrace", ".pftrace.gz", ".pftrace",
     ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json",
     ".xplane.pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof",
 )  # fmt: skip

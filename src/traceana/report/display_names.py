@@ -112,6 +112,7 @@ FORMATS: Final[dict[str, str]] = {
     "mxnet": "MXNet",
     "ncu": "Nsight Compute",
     "nsys": "Nsight Systems",
+    "perfetto": "Perfetto",
     "xplane": "XPlane",
     "xplane-json": "XPlane (JSON)",
 }

@@ -28,6 +28,11 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "repeated": ("note", "events that the file repeats in another form"),
     "aggregate": ("note", "events that aggregate several and have no time"),
     "rounded": ("note", "events with times finer than a nanosecond, rounded"),
+    "cut_end": (
+        "note",
+        "device work that ends where the next of its stream begins: an exporter without overlaps "
+        "may have cut its end",
+    ),
     "few_digits": ("note", "times and sizes printed with fewer digits than nanoseconds and bytes"),
     "other_run": ("note", "rows of the printed tables of other runs: the first run is shown"),
     "several_reports": ("note", "printed reports of several processes or runs, added up"),

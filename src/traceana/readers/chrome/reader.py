@@ -8,7 +8,7 @@ thread, and there are no devices.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -428,22 +428,30 @@ def spans(begins_and_ends: pl.DataFrame) -> pl.DataFrame:
         column for column in begins_and_ends.columns if column not in ("name", "start", "ends")
     ]
     named = (pl.col("ends").not_() | pl.col("name").is_not_null()).all().over(thread)
-    group_keys = [*thread, "_alike"]
-    step = pl.when("ends").then(-1).otherwise(1)
-    depth = (
-        begins_and_ends.with_columns(pl.when(named).then("name").alias("_alike"))
-        .sort("start", maintain_order=True)
-        .with_columns(step.cum_sum().over(group_keys).alias("open"))
-        .with_columns((pl.col("open") + pl.col("ends").cast(pl.Int64)).alias("depth"))
-    )
-    group = [*group_keys, "depth"]
+    alike = begins_and_ends.with_columns(pl.when(named).then("name").alias("_alike"))
     return (
-        depth.with_columns(
-            pl.col("ends").shift(-1).over(group).alias("closed"),
+        durations(alike, [*thread, "_alike"])
+        .filter("closed")
+        .select(*thread, pl.col("name").fill_null(""), "start", "duration")
+    )
+
+
+def durations(begins_and_ends: pl.DataFrame, thread: Sequence[str]) -> pl.DataFrame:
+    """Return the begin events by start, with their ``duration`` and whether they are ``closed``.
+
+    Begins and ends (``ends``) with equal values of the columns ``thread`` nest like brackets.
+    """
+    step = pl.when("ends").then(-1).otherwise(1)
+    group = [*thread, "depth"]
+    return (
+        begins_and_ends.sort("start", maintain_order=True)
+        .with_columns(step.cum_sum().over(thread).alias("open"))
+        .with_columns((pl.col("open") + pl.col("ends").cast(pl.Int64)).alias("depth"))
+        .with_columns(
+            pl.col("ends").shift(-1).over(group).fill_null(value=False).alias("closed"),
             (pl.col("start").shift(-1).over(group) - pl.col("start")).alias("duration"),
         )
-        .filter(~pl.col("ends") & pl.col("closed").fill_null(False))
-        .select(*thread, pl.col("name").fill_null(""), "start", "duration")
+        .filter(~pl.col("ends"))
     )
 
 

@@ -50,10 +50,11 @@ def read(path: Path, progress: Progress) -> Trace:
             f"{path} is JSON without a valid trace event: "
             "pass the file that torch.profiler exported"
         )
-    return _assemble(columns, source, end)
+    return assemble(columns, source, end)
 
 
-def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
+def assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
+    """Return the Trace of a file's events and of the keys beside them."""
     keys = end.keys
     ledger = ledger_of(columns, source, end)
     calls = columns.frame("call")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -32,10 +31,6 @@ _FILE: Final = (
     r"|pc_sampling_\w+)\.csv(?:\.gz)?"
 )
 """How the name of each file of a run of rocprofv3 ends; statistics repeat the traces."""
-_FIRST_PACKETS: Final = 200
-_PERFETTO: Final = {11, 12, 60}
-"""Fields of a Perfetto packet: an event, names, a track."""
-_SEQUENCE: Final = 10
 
 
 def files(path: Path) -> list[Path]:
@@ -76,25 +71,6 @@ def _is_csv(head: Head) -> Confidence:
     return known(has_title, Confidence.TIMELINE)
 
 
-def _is_perfetto(head: Head) -> Confidence:
-    """Return whether the first packets have a sequence, and one of them a track or an event."""
-    if not head.content.startswith(b"\x0a"):
-        return Confidence.NONE
-    from traceana.readers.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields
-
-    buffer = Buffer.of([head.content])
-    try:
-        for packet in islice(fields(buffer, 0, buffer.size), _FIRST_PACKETS):
-            inside = list(fields(buffer, packet.start, packet.end))
-            has_sequence = (_SEQUENCE, VARINT) in {(field.number, field.wire) for field in inside}
-            messages = {field.number for field in inside if field.wire == LENGTH}
-            if packet.number == 1 and has_sequence and messages & _PERFETTO:
-                return Confidence.CERTAIN
-    except WireError:
-        pass
-    return Confidence.NONE
-
-
 FORMATS: Final = (
     Format(
         "rocpd",
@@ -120,7 +96,6 @@ FORMATS: Final = (
         is_printed=True,
         run_of=run_of,
     ),
-    Format("pftrace", _is_perfetto, "rocprof.pftrace:read"),
     Format(
         "rocprof's results.json",
         lambda head: known(head.is_json and _CHROME.search(head.content)),
