@@ -112,6 +112,7 @@ FORMATS: Final[dict[str, str]] = {
     "mxnet": "MXNet",
     "ncu": "Nsight Compute",
     "nsys": "Nsight Systems",
+    "torch_snapshot": "PyTorch memory snapshot",
     "xplane": "XPlane",
     "xplane-json": "XPlane (JSON)",
 }

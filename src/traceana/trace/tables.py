@@ -38,6 +38,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     graph_calls: pl.DataFrame
     steps: pl.DataFrame
     memory: pl.DataFrame
+    memory_blocks: pl.DataFrame
     process_groups: pl.DataFrame
     devices: pl.DataFrame
     counters: pl.DataFrame
