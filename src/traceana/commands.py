@@ -308,7 +308,8 @@ COMMANDS: Final = {
         Command(
             name="memory",
             summary="Allocated memory: peak per device, contents, growth per step.",
-            help="Needs allocator events: profile_memory=True in torch.profiler.",
+            help="Needs allocator events: profile_memory=True in torch.profiler, or a snapshot of "
+            "torch.cuda.memory._dump_snapshot().",
             example="traceana memory trace.json.gz --by layer",
             function="traceana.report.pages.memory:memory",
             of="trace",
@@ -317,11 +318,11 @@ COMMANDS: Final = {
                 Option(
                     "by",
                     MemoryBy,
-                    "One row per device, per operator, layer or line at the peak, per step, per "
-                    "time slice, or per convolution workspace.",
+                    "One row per device, per layer, operator, line or stack at the peak, per step, "
+                    "per time slice, per convolution workspace, or per memory pool of a snapshot.",
                 ),
             ),
-            needs=("memory",),
+            needs=("memory", "memory_blocks"),
         ),
         Command(
             name="samples",
@@ -362,7 +363,7 @@ COMMANDS: Final = {
             summary="Changes from baseline A to candidate B, with intervals.",
             help="A and B may differ in commit, batch, GPU or framework. Layers are paired by "
             "path, otherwise by type, shape and order. Times are per step, without warm-up; rows "
-            "add up to the step time.",
+            "add up to the step time. Of two memory snapshots: growth of live memory by line.",
             example="traceana diff before.json.gz after.json.gz --fail-if-slower 3%",
             function="traceana.report.pages.diff:diff",
             of="traceana",
@@ -418,6 +419,7 @@ COMMANDS: Final = {
             example="traceana save trace.json.gz -o bundle",
             function="traceana.advise.saved:save",
             of="trace",
+            needs=(),
             recorded=True,
             own=True,
         ),
@@ -510,6 +512,10 @@ def function_of(name: str) -> Callable[..., Any]:
             given_word = options.get(one.name, parameters[one.name].default)
             if one.words and given_word != parameters[one.name].default:
                 _check(one, given_word)
+        if command.of == "trace" and "activities" in command.needs and given[0].is_snapshot:
+            from traceana.analyze.summaries import needs_timeline
+
+            needs_timeline(given[0], name)
         if command.of == "trace" and not command.recorded:
             from traceana.whatif.program import without_profiler
 

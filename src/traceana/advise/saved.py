@@ -39,7 +39,8 @@ def save(
     # As it will be opened: without a manifest.
     again = Trace(trace.meta.saved(), trace.tables)
     try:
-        advice = None if trace.is_summary else kept.written(advise(without_profiler(again)))
+        has_no_timeline = trace.is_summary or trace.is_snapshot
+        advice = None if has_no_timeline else kept.written(advise(without_profiler(again)))
     except TraceanaError:
         advice = None
     return bundle.save(trace, path, advice=advice, overwrite=overwrite)

@@ -88,6 +88,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "layers": trace.tables.layers.filter(pl.col("role") == "layer").height,
         "counters": _counters(trace),
         "summary": _summary(trace),
+        "memory": _memory(trace),
         "events": meta.events,
         "truncated": meta.truncated,
         "bytes_read": meta.bytes_read,
@@ -131,6 +132,22 @@ def _summary(trace: Trace) -> dict[str, Any] | None:
         "printed_total_ns": None if trace.on_cpu else properties.get("printed_total_ns"),
         "host_calls": _sum(host["calls"]),
         "host_ns": int(host["total_ns"].sum()),
+    }
+
+
+def _memory(trace: Trace) -> dict[str, int] | None:
+    """Return the facts of a memory snapshot; null without its blocks."""
+    blocks = trace.tables.memory_blocks
+    if blocks.is_empty():
+        return None
+    allocated = blocks.filter(pl.col("state") == "active_allocated")
+    return {
+        "segments": blocks.select("rank", "device", "segment").n_unique(),
+        "blocks": blocks.height,
+        "reserved_bytes": int(blocks["bytes"].sum()),
+        "allocated_bytes": int(allocated["bytes"].sum()),
+        "history": trace.tables.memory.height,
+        "out_of_memory": trace.tables.memory["failed_bytes"].count(),
     }
 
 

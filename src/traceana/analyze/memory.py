@@ -1,4 +1,8 @@
-"""Memory of the devices: the allocator's events, the peak, and by layer, operator, step or time."""
+"""Memory of the devices: the allocator's events, the peak, and by layer, operator, line or step.
+
+A memory snapshot of PyTorch has the allocator's blocks at its end too: what they hold and the
+history did not allocate was live all the time.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ from traceana.table import (
     PARTS,
     PATH,
     SHARE,
+    TEXT,
     Column,
     Columns,
     aggregated,
@@ -33,6 +38,7 @@ from traceana.table import (
 from traceana.timeline.steps import measured_steps, name_of
 from traceana.timeline.work import DEVICE_COLUMNS, has_frames
 from traceana.trace import per_small_trace
+from traceana.trace.schema import LABEL
 from traceana.trace.work import NO_LINE, OUTSIDE, frame_labels, layer_labels
 from traceana.vocabulary.option_words import MemoryBy
 
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 NO_OPERATOR: Final = "(no operator)"
+NO_STACK: Final = "(no stack recorded)"
 EARLIER: Final = "(allocated before capture)"
 """The layer and operator of memory without an allocation in the trace."""
 
@@ -66,7 +73,8 @@ DEVICES: Final = laid_out(
             "peak_bytes",
             BYTES,
             "the most that was allocated at once, by the allocator's own figure; where that is not "
-            "recorded, counted from the start of the capture (`notes`)",
+            "recorded, counted from the start of the capture (`notes`). Of a snapshot, requested "
+            "bytes, and null without a history",
             scale=_MEMORY,
         ),
         Column(
@@ -78,6 +86,7 @@ DEVICES: Final = laid_out(
         Column("step", NUMBER, "number of its step"),
         Column("layer", PATH, "its layer"),
         Column("operator", LONG, "its operator"),
+        Column("line", LINE, "its line of the program"),
         Column(
             "reserved_bytes",
             BYTES,
@@ -100,18 +109,22 @@ DEVICES: Final = laid_out(
             signed=True,
         ),
     ),
-    dropped="allocations end_bytes largest_bytes operator reserved_bytes",
+    dropped="allocations end_bytes largest_bytes line operator reserved_bytes",
 )
 HOLDERS: Final[dict[MemoryBy, Column]] = {
     "layer": Column("layer", PATH, f"layer of the allocations; {_NO_LAYER}"),
     "operator": Column("operator", LONG, "operator of the allocations, likewise"),
     "line": Column("line", LINE, "line of the program that made them, likewise"),
+    "stack": Column(
+        "stack", LONG, "lines of the program that called it, outermost first, and its own, likewise"
+    ),
 }
 AT_PEAK: Final = (
     Column(
         "count",
         COUNT,
-        "number of its allocations that were live at the device's peak",
+        "number of its allocations that were live at the device's peak; of a snapshot without a "
+        "history, at its time",
         pl.len(),
         title="allocations",
     ),
@@ -164,12 +177,75 @@ CONVOLUTIONS: Final = laid_out(
     ),
     dropped="operator calls direction",
 )
+_IS_INACTIVE: Final = pl.col("state") == "inactive"
+
+
+def _bytes_in_state(state: str) -> pl.Expr:
+    return _SIZE.filter(pl.col("state") == state).sum()
+
+
+POOLS: Final = laid_out(
+    (
+        *DEVICE_COLUMNS,
+        Column("pool", TEXT, "memory pool; `0.0` is the default one"),
+        Column("stream", NUMBER, "stream of its segments, as the allocator identifies it"),
+        Column("segment_type", TEXT, "`small` or `large` allocations", title="type"),
+        Column("segments", COUNT, "number of segments", pl.col("segment").n_unique()),
+        Column("reserved_bytes", BYTES, "size of the segments", _SIZE.sum(), scale=_MEMORY),
+        Column(
+            "allocated_bytes",
+            BYTES,
+            "allocated blocks, with what the allocator rounds up",
+            _bytes_in_state("active_allocated"),
+            scale=_MEMORY,
+        ),
+        Column(
+            "requested_bytes",
+            BYTES,
+            "what the program requested of them",
+            pl.col("requested_bytes").sum(),
+            scale=_MEMORY,
+        ),
+        Column(
+            "pending_bytes",
+            BYTES,
+            "freed blocks that another stream still uses",
+            _bytes_in_state("active_pending_free"),
+            scale=_MEMORY,
+        ),
+        Column(
+            "inactive_bytes",
+            BYTES,
+            "free blocks",
+            _bytes_in_state("inactive"),
+            scale=_MEMORY,
+        ),
+        Column(
+            "inactive_split_bytes",
+            BYTES,
+            "free blocks of segments with other blocks, which `empty_cache()` cannot return to the "
+            "device; none of expandable segments",
+            _SIZE.filter(_IS_INACTIVE & pl.col("is_split")).sum(),
+            scale=_MEMORY,
+        ),
+        Column(
+            "largest_free_bytes",
+            BYTES,
+            "the largest free block: a larger allocation needs a new segment",
+            _SIZE.filter(_IS_INACTIVE).max(),
+            title="largest free block",
+            scale=_MEMORY,
+        ),
+    ),
+    dropped="pending_bytes requested_bytes segment_type stream",
+)
 COLUMNS: Final[dict[MemoryBy, Columns]] = {
     "device": DEVICES,
     **{by: (*DEVICE_COLUMNS, holder, *AT_PEAK) for by, holder in HOLDERS.items()},
     "step": STEPS,
     "time": SLICES,
     "convolution": CONVOLUTIONS,
+    "pool": POOLS,
 }
 """The columns of :func:`memory` by ``by``."""
 
@@ -184,18 +260,30 @@ def events(trace: Trace) -> pl.DataFrame:
     where not recorded), ``op`` (row of the innermost operator on the thread at that time),
     ``layer`` and ``frame`` (rows of ``layers`` and ``frames``).
     """
-    chosen = (trace.meta.properties.get(key) for key in ("selected_devices", "selected_ranks"))
-    return _events(trace.whole, *chosen)
+    return _events(trace.whole, *_selected(trace))
+
+
+def _selected(trace: Trace) -> list[Collection[int] | None]:
+    """Return the numbers of the selected devices and ranks; None selects all."""
+    return [trace.meta.properties.get(key) for key in ("selected_devices", "selected_ranks")]
+
+
+def _select_rows(
+    frame: pl.DataFrame, devices: Collection[int] | None, ranks: Collection[int] | None
+) -> pl.DataFrame:
+    """Return the rows of ``frame`` on these devices and ranks."""
+    for wanted, column in ((devices, "device"), (ranks, "rank")):
+        if wanted is not None and not (column == "rank" and frame["rank"].null_count()):
+            frame = frame.filter(pl.col(column).is_in(wanted))
+    return frame
 
 
 @per_small_trace
 def _events(
     trace: Trace, devices: Collection[int] | None, ranks: Collection[int] | None
 ) -> pl.DataFrame:
-    memory = trace.tables.memory
-    for wanted, column in ((devices, "device"), (ranks, "rank")):
-        if wanted is not None and not (column == "rank" and memory["rank"].null_count()):
-            memory = memory.filter(pl.col(column).is_in(wanted))
+    # Other events are of segments, and allocations that failed.
+    memory = _select_rows(trace.tables.memory, devices, ranks).filter(_SIZE.is_not_null())
     op_key, event_key = thread_numbers(trace.tables.ops, memory)
     ops = Nesting.of(
         op_key, trace.tables.ops["start"].to_numpy(), trace.tables.ops["duration"].to_numpy()
@@ -228,10 +316,12 @@ def _events(
 
 
 def _frames(trace: Trace, memory: pl.DataFrame, op: pl.Series) -> pl.Series:
-    """Return the row in ``frames`` of each event within the operators ``op``: the operator's, else
-    the one on its thread."""
-    frame = trace.tables.ops["frame"].gather(op)
-    if not has_frames(trace):
+    """Return the row in ``frames`` of each event within the operators ``op``: the allocator's own,
+    else the operator's, else the one on its thread."""
+    frame = memory["frame"].zip_with(
+        memory["frame"].is_not_null(), trace.tables.ops["frame"].gather(op)
+    )
+    if not has_frames(trace) or not frame.null_count():
         return frame
     # Few recordings have frames.
     from traceana.timeline.source_frames import frames_at
@@ -259,6 +349,40 @@ def allocations(events: pl.DataFrame) -> pl.DataFrame:
             *(*PER_DEVICE, "event", "time", "bytes", "op", "layer", "frame"),
             *("freed_event", "freed_time"),
         )
+    )
+
+
+def blocks(trace: Trace) -> pl.DataFrame:
+    """Return the blocks of a snapshot on the selected devices and ranks.
+
+    The columns are those of the table ``memory_blocks``, and ``is_split``: whether the block's
+    segment has others and cannot be unmapped in parts.
+    """
+    segment = (*PER_DEVICE, "segment")
+    return _select_rows(trace.tables.memory_blocks, *_selected(trace)).with_columns(
+        (pl.col("expandable").fill_null(value=False).not_() & (pl.len().over(segment) > 1)).alias(
+            "is_split"
+        )
+    )
+
+
+def live_blocks(trace: Trace) -> pl.DataFrame:
+    """Return the allocated blocks of a snapshot, with their holders: rows as of :func:`alive`, and
+    ``address``.
+
+    Their ``bytes`` are those that the program requested, as of the events.
+    """
+    live = blocks(trace).filter(pl.col("state") == "active_allocated")
+    unknown = pl.Series([None] * live.height, dtype=pl.UInt32)
+    return _with_holders(
+        trace,
+        live.select(
+            *PER_DEVICE,
+            "address",
+            *(pl.Series(name, unknown) for name in ("layer", "op")),
+            "frame",
+            pl.coalesce("requested_bytes", "bytes").alias("bytes"),
+        ),
     )
 
 
@@ -308,9 +432,9 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     """Return the allocations that were live at the peaks ``at`` of the devices, largest first.
 
     ``events`` are all of the capture. Columns: ``rank``, ``device``, ``layer``, ``operator``,
-    ``line``, ``bytes``. A further row per device is the memory allocated before the capture, so
-    that the rows add up to the peak; it is missing where the events exceed the allocator's own
-    total.
+    ``line``, ``stack``, ``bytes``. A further row per device is the memory allocated before the
+    capture, so that the rows add up to the peak; it is missing where the events exceed the
+    allocator's own total. What a snapshot still holds of that memory has rows of its own.
     """
     peak_of = at.select(
         *PER_DEVICE,
@@ -330,6 +454,15 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
             & (pl.col("freed_event").is_null() | (pl.col("freed_event") > pl.col("peak")))
         )
     )
+    live = _with_holders(trace, live)
+    if trace.tables.memory_blocks.height:
+        left = events.group_by(*PER_DEVICE, "address").agg(pl.col("bytes").last() > 0)
+        held = live_blocks(trace).join(
+            left.filter("bytes"), on=(*PER_DEVICE, "address"), how="anti", nulls_equal=True
+        )
+        # A device without a history has no peak.
+        held = held.join(peak_of.select(PER_DEVICE), on=PER_DEVICE, how="semi", nulls_equal=True)
+        live = pl.concat([live, held.select(live.columns)])
     live_bytes = live.group_by(PER_DEVICE).agg(pl.col("bytes").sum().alias("known"))
     addresses = events.group_by(PER_DEVICE).agg(
         pl.col("address").is_not_null().any().alias("addressed")
@@ -345,15 +478,24 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("bytes") > 0)
     )
-    named = live.select(
+    return pl.concat([live, earlier]).sort(
+        *PER_DEVICE, "bytes", descending=[False, False, True], nulls_last=True, maintain_order=True
+    )
+
+
+def _with_holders(trace: Trace, live: pl.DataFrame) -> pl.DataFrame:
+    """Return device, :data:`HOLDERS` and bytes of allocations, and their address if they have it.
+
+    ``live`` has rows of tables: ``layer``, ``op``, ``frame``.
+    """
+    return live.select(
         *PER_DEVICE,
+        *(["address"] if "address" in live.columns else []),
         layer_names(trace, live["layer"]),
         operator_names(trace, live["op"]),
         line_names(trace, live["frame"]),
+        stack_names(trace, live["frame"]),
         "bytes",
-    )
-    return pl.concat([named, earlier]).sort(
-        *PER_DEVICE, "bytes", descending=[False, False, True], nulls_last=True, maintain_order=True
     )
 
 
@@ -385,12 +527,27 @@ def line_names(trace: Trace, rows: pl.Series) -> pl.Series:
     return names.fill_null(NO_LINE).alias("line")
 
 
+def stack_names(trace: Trace, rows: pl.Series) -> pl.Series:
+    """Return the lines of the program on the stacks of these rows of ``frames``."""
+    names = frame_labels(trace.tables)["stack"].gather(rows).cast(pl.String)
+    return names.fill_null(NO_STACK).alias("stack")
+
+
+_MOST_FAILED: Final = 3
+"""Failed allocations that are listed."""
 _SLICES: Final = 40
 """Slices of ``--by time``."""
 
 NO_EVENTS: Final = (
     "no allocator events: record with torch.profiler.profile(profile_memory=True), or with the "
     "profiler of TensorFlow or JAX (.xplane.pb)"
+)
+NO_HISTORY: Final = (
+    "no history of allocations in the snapshot, so no peak: call "
+    "torch.cuda.memory._record_memory_history() before the program allocates"
+)
+NO_BLOCKS: Final = (
+    "no blocks of an allocator: write a snapshot with torch.cuda.memory._dump_snapshot()"
 )
 NO_EVENTS_OF_XLA: Final = (
     "no allocator events: on a CPU this profiler records those of TensorFlow's operators, "
@@ -400,6 +557,8 @@ NO_EVENTS_OF_XLA: Final = (
 
 def no_events(trace: Trace) -> str:
     """Return why ``trace`` has no allocator events, and what records them."""
+    if trace.tables.memory_blocks.height:
+        return NO_HISTORY
     if trace.meta.format == "nsys":
         return NO_EVENTS.replace("no allocator events", "memory events of nsys not supported")
     if trace.meta.format == "xplane" and trace.on_cpu:
@@ -410,12 +569,17 @@ def no_events(trace: Trace) -> str:
 def memory(trace: Trace, by: MemoryBy = "device") -> Result:
     """Return the allocated memory of each device by ``by``, with the columns :data:`COLUMNS`.
 
-    For selected steps the peaks are those during the steps. By layer, operator and line the rows
-    of a device add up to its peak; several devices have no total. Without allocator events there
-    are no rows, with the columns ``rank`` and ``device`` alone.
+    For selected steps the peaks are those during the steps. By layer, operator, line and stack the
+    rows of a device add up to its peak, or without a history to what a snapshot has allocated;
+    several devices have no total. Without allocator events there are no rows, with the columns
+    ``rank`` and ``device`` alone.
     """
+    if by == "pool":
+        return _by_pool(trace)
     every = events(trace)
     selected = within_steps(trace, every)
+    if selected.is_empty() and by in ("device", *HOLDERS) and trace.tables.memory_blocks.height:
+        return _without_history(trace, by)
     if selected.is_empty():
         why = (
             "no allocator events in the selection"
@@ -434,10 +598,7 @@ def memory(trace: Trace, by: MemoryBy = "device") -> Result:
         case "convolution":
             frame = _by_convolution(trace, selected)
         case _:
-            live = alive(trace, every, peaks(selected))
-            frame = aggregated(live, (*PER_DEVICE, by), AT_PEAK).sort(
-                *PER_DEVICE, "bytes", by, descending=[False, False, True, False], nulls_last=True
-            )
+            frame = _by_holder(alive(trace, every, peaks(selected)), by)
             # The peaks of devices are at different times, and of different memories.
             if frame.select(PER_DEVICE).unique().height == 1:
                 totals = ("count", "bytes")
@@ -445,18 +606,58 @@ def memory(trace: Trace, by: MemoryBy = "device") -> Result:
     return Result(frame, sums(frame, *totals), _notes(trace, every, frame, by), COLUMNS[by])
 
 
+def _by_holder(live: pl.DataFrame, by: MemoryBy) -> pl.DataFrame:
+    """Return the sums of the rows of :func:`alive`, the largest first."""
+    return aggregated(live, (*PER_DEVICE, by), AT_PEAK).sort(
+        *PER_DEVICE, "bytes", by, descending=[False, False, True, False], nulls_last=True
+    )
+
+
+def _without_history(trace: Trace, by: MemoryBy) -> Result:
+    """Return what is allocated at the time of a snapshot without a history."""
+    live = live_blocks(trace)
+    if by == "device":
+        allocated = live.group_by(PER_DEVICE).agg(_SIZE.sum().alias("end_bytes"))
+        reserved = blocks(trace).group_by(PER_DEVICE).agg(_SIZE.sum().alias("reserved_bytes"))
+        frame = reserved.join(allocated, on=PER_DEVICE, how="left", nulls_equal=True).sort(
+            PER_DEVICE, nulls_last=True
+        )
+    else:
+        frame = _by_holder(live, by)
+    frame = conformed(completed(frame, COLUMNS[by]), COLUMNS[by])
+    several = frame.select(PER_DEVICE).unique().height > 1
+    totals = () if by == "device" or several else ("count", "bytes")
+    return Result(frame, sums(frame, *totals), (NO_HISTORY,), COLUMNS[by])
+
+
+def _by_pool(trace: Trace) -> Result:
+    """Return the segments and free blocks of each pool, stream and type of segment."""
+    keys = (*PER_DEVICE, "pool", "stream", "segment_type")
+    frame = aggregated(blocks(trace).with_columns(pl.col(LABEL).cast(pl.String)), keys, POOLS).sort(
+        *PER_DEVICE, "reserved_bytes", *keys[2:], descending=[False, False, True, *[False] * 3],
+        nulls_last=True,
+    )  # fmt: skip
+    summed = [column.name for column in POOLS if column.kind in (COUNT, BYTES)][:-1]
+    notes = () if frame.height else (NO_BLOCKS,)
+    frame = conformed(frame, POOLS)
+    return Result(frame, sums(frame, *summed), notes, POOLS)
+
+
 def _by_device(trace: Trace, every: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
     figures = aggregated(selected, PER_DEVICE, DEVICES)
     at = in_steps(trace, peaks(selected))
     growth = _growth(trace, every)
+    # Columns without a value are not shown.
+    named = [line_names(trace, at["frame"])] if has_frames(trace) else []
+    if not trace.is_snapshot:
+        named += [layer_names(trace, at["layer"]), operator_names(trace, at["op"])]
     return (
         at.select(
             *PER_DEVICE,
             pl.col("allocated").alias("peak_bytes"),
             pl.col("time").alias("at_ns"),
             trace.tables.steps["number"].gather(at["step_row"]).alias("step"),
-            layer_names(trace, at["layer"]),
-            operator_names(trace, at["op"]),
+            *named,
         )
         .join(figures, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
         .join(growth, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
@@ -609,6 +810,7 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 
 def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: MemoryBy) -> tuple[str, ...]:
     notes = []
+    notes += _snapshot_notes(trace, every)
     if every["counted"].any():
         notes.append(
             "memory allocated before the capture not recorded: figures count from the start of the "
@@ -637,3 +839,27 @@ def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: MemoryBy)
             f"measured steps, median {row['growth_bytes']:,} bytes"
         )
     return tuple(notes)
+
+
+def _snapshot_notes(trace: Trace, every: pl.DataFrame) -> list[str]:
+    """Return the notes on a snapshot: what its figures are, and allocations that failed."""
+    if trace.tables.memory_blocks.is_empty():
+        return []
+    notes = [
+        f"peak within the recorded history of {every.height:,} events; sizes are requested bytes, "
+        "which the allocator rounds up (memory --by pool)"
+    ]
+    failed = _select_rows(trace.tables.memory, *_selected(trace)).filter(
+        pl.col("failed_bytes").is_not_null()
+    )
+    lines = line_names(trace, failed["frame"])
+    for row, line in zip(failed.head(_MOST_FAILED).to_dicts(), lines, strict=False):
+        free = row["device_free_bytes"]
+        left = "" if free is None else f", {free:,} free on the device"
+        notes.append(
+            f"out of memory on device {row['device']} at {row['time'] / 1e9:.6f} s: "
+            f"{row['failed_bytes']:,} bytes requested{left}; {line}"
+        )
+    if failed.height > _MOST_FAILED:
+        notes.append(f"out of memory: {failed.height - _MOST_FAILED:,} more allocations failed")
+    return notes

@@ -24,10 +24,16 @@ _SUMS: Final = (
 
 
 def needs_timeline(trace: Trace, what: str) -> None:
-    """Raise :class:`~traceana.errors.NoSuchSelectionError` if ``trace`` is a summary.
+    """Raise :class:`~traceana.errors.NoSuchSelectionError` if ``trace`` is a summary or a memory
+    snapshot.
 
     ``what`` is the analysis that needs the times of single activities.
     """
+    if trace.is_snapshot:
+        raise NoSuchSelectionError(
+            f"{trace.meta.source} is a memory snapshot without a timeline, which {what} needs: use "
+            "traceana memory, or record a trace, such as with torch.profiler"
+        )
     if trace.is_summary:
         raise NoSuchSelectionError(
             f"{trace.meta.source} is a summary without a timeline, which {what} needs: record a "

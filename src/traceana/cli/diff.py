@@ -196,7 +196,10 @@ def diff(
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], traces[0].manifest)
         note(f"saved as {kept.name}: {kept}")
-    codes = [exit_code(trace, reading) for trace, reading in zip(traces, used, strict=True)]
+    if any(trace.is_snapshot for trace in traces) and (gate is not None or change is not None):
+        raise UsageError("memory snapshots have no step: --fail-if-slower and --plan need traces")
+    needed = ("activities", "memory_blocks")
+    codes = [exit_code(trace, reading, needed) for trace, reading in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
         return failed

@@ -213,6 +213,9 @@ def loaded(
     if len(models) != len(given) or len(forced) != len(given) - 1:
         raise ValueError(f"{len(given)} runs need {len(given)} models and {len(given) - 1} pairs")
     traces = [opened(source, model) for source, model in zip(given, models, strict=True)]
+    for trace, _ in traces:
+        if trace.is_snapshot:
+            summaries.needs_timeline(trace, "compare")
     names = names or labels([Path(trace.meta.source) for trace, _ in traces])
     return tuple(
         Run(name, trace, model, recorded_batch(source), forced_pairs)

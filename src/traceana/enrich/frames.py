@@ -1,7 +1,8 @@
 """The frame of the program's Python that every operator, range and piece of work comes from.
 
 Stacks are recorded as ranges of frames on threads (torch.profiler's ``with_stack``, the lines that
-``traceana record`` marks), or as texts of operators (torch 1.8 to 1.10) and of HLO instructions.
+``traceana record`` marks), or as texts of operators (torch 1.8 to 1.10), of HLO instructions, and
+of the events and blocks of an allocator.
 """
 
 from __future__ import annotations
@@ -221,6 +222,8 @@ def with_frames(trace: Trace) -> Trace:
     of_range = frames.of_ranges(ranges["text"], stacks.nesting)
     stacks = msgspec.structs.replace(stacks, of_range=of_range)
     of_instruction = frames.of_texts(instructions["frames"])
+    of_memory = frames.of_texts(tables.memory["frames"])
+    of_blocks = frames.of_texts(tables.memory_blocks["frames"])
 
     tree = Tree.of_table(ops)
     of_text = tree.inherit(frames.of_texts(ops["frames"]))
@@ -259,4 +262,6 @@ def with_frames(trace: Trace) -> Trace:
         ops=ops.with_columns(to_rows(of_op).alias("frame")),
         instructions=instructions.with_columns(to_rows(of_instruction).alias("frame")),
         ranges=tables.ranges.with_columns(to_rows(of_all_ranges).alias("frame")),
+        memory=tables.memory.with_columns(to_rows(of_memory).alias("frame")),
+        memory_blocks=tables.memory_blocks.with_columns(to_rows(of_blocks).alias("frame")),
     )

@@ -82,7 +82,8 @@ def with_lines(trace: Trace) -> Trace:
 def records_frames(tables: Tables) -> bool:
     """Return whether ``tables`` have frames of Python, as ranges or as texts of stacks."""
     return bool((tables.ranges["kind"] == "python").any()) or any(
-        table["frames"].null_count() < table.height for table in (tables.ops, tables.instructions)
+        table["frames"].null_count() < table.height
+        for table in (tables.ops, tables.instructions, tables.memory, tables.memory_blocks)
     )
 
 

@@ -13,7 +13,17 @@ import msgspec
 
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
-from traceana.readers import chrome, kineto, nsys, nvprof, perfetto, printed, rocprof, xplane
+from traceana.readers import (
+    chrome,
+    kineto,
+    nsys,
+    nvprof,
+    perfetto,
+    printed,
+    rocprof,
+    torch_snapshot,
+    xplane,
+)
 from traceana.readers.format import Confidence, Format, Head, known
 from traceana.readers.printed.text import BOM, UTF_16, plain_text
 from traceana.readers.source import ByteSource
@@ -85,6 +95,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         lambda head: known(head.content.startswith(_SQLITE)),
         instead="pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'",
     ),
+    *torch_snapshot.FORMATS,
     *kineto.FORMATS,
     *chrome.FORMATS,
     *printed.FORMATS,
@@ -124,7 +135,8 @@ def detect(path: Path) -> Format:
         raise UnknownFormatError(
             f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, "
             "Nsight Systems reports and exports, nvprof databases and printed traces, rocprof CSV "
-            "and databases, Perfetto traces (pftrace), printed summaries, Nsight Compute CSV"
+            "and databases, Perfetto traces (pftrace), printed summaries, Nsight Compute CSV, "
+            "PyTorch memory snapshots"
         )
     if surest.instead:
         instead = surest.instead.replace("{file}", path.name)

@@ -45,6 +45,8 @@ _NEVER_TRACES: Final = (
     ".npy", ".npz", ".pkl", ".h5", ".whl", ".tfrecord", ".tfrecords", ".arrow", ".parquet",
 )  # fmt: skip
 """Endings of sources, pictures, weights and data, which are not opened."""
+_SNAPSHOT: Final = "snapshot.pkl"
+"""But of memory snapshots."""
 
 _MOST_LISTED: Final = 1_000_000
 _MOST_OPENED: Final = 2_000
@@ -112,10 +114,11 @@ def listing(folder: Path) -> Listing:
             continue
         for entry in entries:
             name = entry.name
+            is_data = name.endswith(_NEVER_TRACES) and not name.endswith(_SNAPSHOT)
             if is_folder(entry):
                 if name not in _INSTALLED:
                     waiting.append(entry.path)
-            elif name.endswith(_NEVER_TRACES) or _is_no_file(entry, top):
+            elif is_data or _is_no_file(entry, top):
                 continue
             elif name.endswith(PROFILERS_ENDINGS):
                 recordings.append(entry.path)

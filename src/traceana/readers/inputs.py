@@ -129,8 +129,8 @@ def _traces_below(folder: Path) -> Input:
             return Input(folder, Kind.FOLDER, [folder])
         if alone:
             raise UnknownFormatError(
-                f"{folder} has no traces of ranks, but printed tables or counters: pass one of "
-                f"the files, such as {alone[0]}"
+                f"{folder} has no traces of ranks, but printed tables, counters or memory "
+                f"snapshots: pass one of the files, such as {alone[0]}"
             )
         raise UnknownFormatError(
             f"{folder} is a directory without traces: pass a trace, or its folder"

@@ -113,6 +113,7 @@ FORMATS: Final[dict[str, str]] = {
     "ncu": "Nsight Compute",
     "nsys": "Nsight Systems",
     "perfetto": "Perfetto",
+    "torch_snapshot": "PyTorch memory snapshot",
     "xplane": "XPlane",
     "xplane-json": "XPlane (JSON)",
 }

@@ -470,6 +470,7 @@ def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
     devices = {
         *trace.tables.activities["device"].drop_nulls(),
         *trace.tables.devices["device"].drop_nulls(),
+        *trace.tables.memory_blocks["device"].drop_nulls(),
     }
     missing = [device for device in wanted if device not in devices]
     if missing:

@@ -80,6 +80,8 @@ def why_no_work(trace: Trace) -> str:
         if (trace.tables.summary["kind"] == "op").any():
             return "no times of operators without their inner operators (PyTorch 1.0 and older)"
         return "no device activities in the summary, only calls of the host"
+    if trace.is_snapshot:
+        return "a memory snapshot without a timeline: use traceana memory"
     if "printed_total_ns" in trace.meta.properties:
         total = trace.meta.properties["printed_total_ns"]
         return f"no rows in the summary, only the printed total of {total:,} ns"

@@ -39,6 +39,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "system_call": ("note", "calls of the operating system"),
     "unknown_category": ("note", "events of an unsupported category"),
     "unmatched": ("note", "measured launches and kernels that do not match"),
+    "untimed": ("note", "allocator events recorded without a time, in the order of the file"),
     "lost_field": ("note", "unparsed fields of events; the events are kept"),
     "other_recording": (
         "note",
@@ -115,6 +116,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "apart": ("problem", "ranks by file name whose captures do not overlap"),
     "no_epoch": ("problem", "files without a start time, beside files with one"),
     "missing_table": ("problem", "tables of the format that are missing from the file"),
+    "other_end": (
+        "problem",
+        "allocations that the history leaves allocated and the blocks of the snapshot do not have",
+    ),
     "dropped_by_profiler": ("problem", "events dropped by the profiler"),
 }
 

@@ -84,6 +84,8 @@ RangeKind = pl.Enum(
         "span",  # the profiler's recording span
     ]
 )
+BlockState = pl.Enum(["active_allocated", "active_pending_free", "inactive"])
+"""PyTorch's states of a block: used, freed but still in use by another stream, free."""
 Severity = pl.Enum(["note", "problem"])
 LayerRole = pl.Enum(
     [
@@ -453,6 +455,34 @@ _MEMORY: Final = Table(
         "bytes": _number("positive: allocated, negative: freed", "bytes"),
         "allocated": _number("allocated in total after the event", "bytes"),
         "reserved": _number("reserved in total after the event", "bytes"),
+        "segment_bytes": _number(
+            "of an event without `bytes`: positive: reserved from the device, negative: returned "
+            "to it",
+            "bytes",
+        ),
+        "failed_bytes": _number("requested by an allocation that failed: out of memory", "bytes"),
+        "device_free_bytes": _number("and free on the device then", "bytes"),
+        "frames": _FRAMES,
+        "frame": _row("frames", "frame of the program that the allocator recorded", enriched=True),
+        "rank": _RANK,
+    },
+)
+
+_MEMORY_BLOCKS: Final = Table(
+    "one block of the segments that PyTorch's allocator held at the time of a memory snapshot",
+    {
+        "device": _DEVICE,
+        "stream": _number("CUDA stream of the segment, as the allocator identifies it"),
+        "pool": _label('memory pool of the segment: "0.0" is the default, others are private'),
+        "segment": _number("address of the segment"),
+        "segment_type": _label('"small" or "large": the allocations that it is for'),
+        "expandable": Column(pl.Boolean, "whether the segment can grow (`expandable_segments`)"),
+        "address": _number("address"),
+        "bytes": _number("size, rounded up by the allocator", "bytes"),
+        "requested_bytes": _number("of an allocated block: requested", "bytes"),
+        "state": Column(BlockState, "allocated, waiting for another stream, or free"),
+        "frames": _FRAMES,
+        "frame": _row("frames", "frame of the program that allocated it", enriched=True),
         "rank": _RANK,
     },
 )
@@ -620,6 +650,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "graph_dependencies": _GRAPH_DEPENDENCIES,
     "steps": _STEPS,
     "memory": _MEMORY,
+    "memory_blocks": _MEMORY_BLOCKS,
     "process_groups": _PROCESS_GROUPS,
     "devices": _DEVICES,
     "counters": _COUNTERS,

@@ -39,6 +39,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     graph_dependencies: pl.DataFrame
     steps: pl.DataFrame
     memory: pl.DataFrame
+    memory_blocks: pl.DataFrame
     process_groups: pl.DataFrame
     devices: pl.DataFrame
     counters: pl.DataFrame

@@ -185,6 +185,12 @@ class Trace(msgspec.Struct, frozen=True, eq=False, weakref=True):
         return self.tables.activities.is_empty() and not self.tables.summary.is_empty()
 
     @property
+    def is_snapshot(self) -> bool:
+        """Whether the trace has the memory of an allocator at one time, and no timeline of work."""
+        tables = self.tables
+        return tables.activities.is_empty() and not tables.memory_blocks.is_empty()
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the work is CPU operators, because the trace has no device work."""
         if self.is_summary:

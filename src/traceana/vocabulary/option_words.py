@@ -22,10 +22,12 @@ step that contains the time, or the gap itself."""
 CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "line", "segment"]
 """Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
 operator or annotation; a line of the program; a segment."""
-MemoryBy: TypeAlias = Literal["device", "layer", "operator", "line", "step", "time", "convolution"]
-"""Keys of a row: a device; a layer, an operator or a line of the program with live allocations at
-the peak of a device; a step; a slice of time; a convolution of a layer that allocates a
-workspace."""
+MemoryBy: TypeAlias = Literal[
+    "device", "layer", "operator", "line", "stack", "step", "time", "convolution", "pool"
+]
+"""Keys of a row: a device; a layer, an operator, a line of the program or a stack of lines with
+live allocations at the peak of a device; a step; a slice of time; a convolution of a layer that
+allocates a workspace; a memory pool of a snapshot."""
 SamplesBy: TypeAlias = Literal["counter", "step", "class", "layer"]
 """Key of a row, besides the counter and its device: no key, a step, a class or a layer of work."""
 WorkBy: TypeAlias = Literal["class", "algorithm", "kernel", "gemm", "transfer", "line"]

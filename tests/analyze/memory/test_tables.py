@@ -110,6 +110,7 @@ def test_the_peak_of_a_device() -> None:
         "step": 0,
         "layer": "conv",
         "operator": "aten::conv2d",
+        "line": None,
         "reserved_bytes": 4096,
         "largest_bytes": 300,
         "end_bytes": 562,

@@ -77,7 +77,8 @@ def diff(
     forces pairs of layers of ``a`` and ``b``: a mapping of names, or a file of them
     (:mod:`traceana.comparison.run_inputs`). A verdict is faster or slower if the difference is
     significant at confidence ``level`` and its relative change is at least ``minimum_effect``;
-    ``statistic`` is ``median`` or ``mean``.
+    ``statistic`` is ``median`` or ``mean``. Of two memory snapshots the rows are the growth of live
+    memory by line.
     Raises ``ValueError`` on an invalid level, minimum, statistic or number of runs, and the errors
     of :mod:`traceana.errors`.
     """
@@ -85,8 +86,15 @@ def diff(
     of_a, of_b = (
         [given] if isinstance(given, Trace | str | os.PathLike) else list(given) for given in (a, b)
     )
-    runs_a = [Run("a", *opened(given, model_a, of_b[0] if of_b else None)) for given in of_a]
-    runs_b = [Run("b", *opened(given, model_b, of_a[0] if of_a else None)) for given in of_b]
+    opened_a = [opened(given, model_a, of_b[0] if of_b else None) for given in of_a]
+    opened_b = [opened(given, model_b, of_a[0] if of_a else None) for given in of_b]
+    if any(trace.is_snapshot for trace, _ in (*opened_a, *opened_b)):
+        from traceana.report.pages.memory_diff import diff_snapshots
+
+        traces_a, traces_b = ([trace for trace, _ in run] for run in (opened_a, opened_b))
+        return diff_snapshots(traces_a, traces_b, by)
+    runs_a = [Run("a", trace, model) for trace, model in opened_a]
+    runs_b = [Run("b", trace, model) for trace, model in opened_b]
     return differences(compared(runs_a, runs_b, criteria, pairs), by=by)
 
 

@@ -101,6 +101,7 @@ def _lines(details: Known) -> Iterator[tuple[str, str]]:
     yield "host events", ", ".join(parts)
     yield "counters", _counters(details)
     yield "summary", _summary(details)
+    yield "memory", _memory(details)
     yield "events", number(details["events"])
     if details["bytes_read"] is not None and details["bytes_total"]:
         read, total = (numbers.count(details[name]) for name in ("bytes_read", "bytes_total"))
@@ -190,6 +191,22 @@ def _summary(details: Known) -> str:
     time = printed["time_ns"]
     gpu_time = "not printed" if time is None else f"{numbers.duration(time)}{exact}"
     return f"{rows} of {tables}, no timeline: names, calls and times; GPU time {gpu_time}"
+
+
+def _memory(details: Known) -> str:
+    memory = details["memory"]
+    if memory is None:
+        return ""
+    blocks = numbers.counted(memory["blocks"], "block")
+    segments = numbers.counted(memory["segments"], "segment")
+    sizes = (numbers.size(memory[f"{name}_bytes"]) for name in ("allocated", "reserved"))
+    failed = memory["out_of_memory"]
+    return (
+        f"snapshot of {blocks} in {segments}, allocated {' of '.join(sizes)} reserved; history of "
+        f"{numbers.counted(memory['history'], 'event')}"
+        + f", {numbers.counted(failed, 'failed allocation')}"
+        * bool(failed)
+    )
 
 
 def _entry(entries: list[Known]) -> str:

@@ -23,8 +23,10 @@ _NOT_RECORDED: Final = "(not recorded)"
 
 
 def memory(trace: Trace, *, by: MemoryBy = "device") -> CommandResult:
-    """Return allocated memory by device, layer, operator, step, time slice or convolution."""
-    needs_timeline(trace, "memory")
+    """Return allocated memory by device, layer, operator, line, stack, step, time slice,
+    convolution or memory pool."""
+    if not trace.is_snapshot:
+        needs_timeline(trace, "memory")
     from traceana.analyze import memory as analysis
 
     result = analysis.memory(trace, by)
