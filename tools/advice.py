@@ -58,6 +58,9 @@ after it, upper bounds last.
   The estimate of a simulated saving is printed beside it.
 - Advice is for the GPU and the framework of the trace: without TF32 it is FP16, and PyTorch's
   change is the only one where the framework or its kernels are PyTorch's.
+- A **printed summary** has no idle time and no overlap: findings on its copies are upper bounds, of
+  the summed GPU time. Copies of nvprof without sizes are small where PCIe 3.0 x16 moves less than
+  the limit in their mean time; copies with sizes are slow below half of that link's peak.
 - **Savings overlap, do not add them**, the plan does: a pageable copy is often a synchronous one
   too, and two findings may cover the same time.
 - Kernel time is not step time. Where the GPU waits for the host, shorter kernels leave it idle for

@@ -16,7 +16,8 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
     measurement,
 )
 from traceana.advise.bottleneck import bottleneck
-from traceana.advise.figures import Figures
+from traceana.advise.figures import Figures, program
+from traceana.advise.on_summaries import advise_summary
 from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation, Stage
 from traceana.settings import (
     LEAST_SAVING,
@@ -45,7 +46,10 @@ def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     ones per step, of all its devices. They overlap: two findings may cover the same time.
     ``batches`` are the step times of the runs of a sweep that differ from this run in the batch
     only.
+    Of a printed summary they are those of :func:`traceana.advise.on_summaries.advise_summary`.
     """
+    if trace.is_summary:
+        return advise_summary(trace, program(trace))
     if batches is None and trace.kept_advice is not None:
         from traceana.advise import kept
 

@@ -29,8 +29,8 @@ _DOWNLOADS: Final = "copies to the host"
 @rule(
     title="small copies",
     kind="estimate",
-    sentence="{count} copies of {mean_bytes} on average; {direction} at {bytes_per_s}"
-    "[ (large copies: {large_bytes_per_s})]; exposed {exposed_ns}",
+    sentence="{count} copies[ of {mean_bytes}][ of {mean_ns}] on average; {direction}"
+    "[ at {bytes_per_s}][ (large copies: {large_bytes_per_s})][; exposed {exposed_ns}]",
     estimate="exposed time x (1 - bandwidth / bandwidth of large copies). Large copies are those "
     "of 1 MiB and more of the same direction in this trace; without any, the link's peak; with "
     "neither, all the exposed time.",
@@ -70,7 +70,7 @@ def small_copies(figures: Figures) -> Found | None:
         saving="saving_ns",
         mean_bytes=int(rows["bytes"].sum()) // int(rows["count"].sum()),
     )
-    return None if found is None else _with_change_of(rows, found)
+    return None if found is None else with_change_of(rows, found)
 
 
 @rule(
@@ -109,7 +109,7 @@ def pageable_copies(figures: Figures) -> Found | None:
     )
     if found is None:
         return None
-    found = _with_change_of(found.evidence, found)
+    found = with_change_of(found.evidence, found)
     if _host_copies(figures, pageable & ~_NOT_SMALL).height:
         # The scenario is about all copies of pageable memory, the finding about large ones.
         return found
@@ -159,19 +159,19 @@ def synchronous_copies(figures: Figures) -> Found | None:
     if found is None:
         return None
     if rows.is_empty():
-        return _with_change_of(_host_copies(figures, pl.lit(value=True)), found)
+        return with_change_of(_host_copies(figures, pl.lit(value=True)), found)
     evidence = rows.select(
         *("call", "direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns"),
         *("exposed_ns", "bytes_per_s", "synchronous"),
     )
-    return _with_change_of(rows, replace(found, evidence=evidence))
+    return with_change_of(rows, replace(found, evidence=evidence))
 
 
 @rule(
     title="slow copies",
     kind="estimate",
     sentence="{count} copies of {mean_bytes} on average; {direction} at {bytes_per_s}, "
-    "{peak_share} of the peak of {link}; exposed {exposed_ns}",
+    "{peak_share} of the peak of {link}[; exposed {exposed_ns}]",
     estimate="exposed time x (1 - bandwidth / datasheet unidirectional peak of the link).",
     caveat="The slot may have fewer lanes or an older PCIe generation, and devices may share it: "
     "nvidia-smi -q shows the negotiated link.",
@@ -198,7 +198,7 @@ def slow_copies(figures: Figures) -> Found | None:
 @rule(
     title="exposed copies",
     kind="estimate",
-    sentence="exposed {exposed_ns} of {time_ns} copy time: {count} copies, {direction}"
+    sentence="[exposed {exposed_ns} of ]{time_ns} copy time: {count} copies, {direction}"
     "[ of {mean_bytes} on average][ at {bytes_per_s}]; kernel time {kernel_ns}",
     estimate="all their exposed time, without small, pageable, blocking and slow copies: they have "
     "their own rules. Overlap with compute saves at most the kernel time.",
@@ -250,7 +250,7 @@ def exposed_copies(figures: Figures) -> Found | None:
     )
     if found is None:
         return None
-    found = _with_change_of(rows, found)
+    found = with_change_of(rows, found)
     directions = rows["direction"].unique()
     every = _host_copies(figures, pl.col("direction").is_in(directions.implode()))
     # The scenario is about all copies of a direction, and not about migrations of unified memory.
@@ -259,7 +259,7 @@ def exposed_copies(figures: Figures) -> Found | None:
     return replace(found, scenario="overlapped-copies", after=after)
 
 
-def _with_change_of(rows: pl.DataFrame, found: Found) -> Found:
+def with_change_of(rows: pl.DataFrame, found: Found) -> Found:
     """Return ``found`` with the change for copies to the host, where all of ``rows`` are."""
     to_host = rows.height and (rows["direction"] == "DtoH").all()
     return replace(found, variant=_DOWNLOADS) if to_host else found

@@ -100,6 +100,7 @@ def advise(
             raise NoSuchSelectionError(
                 f"unknown rule {rule}{suggested(rule, rule_ids)}: see traceana advise --list"
             )
+    from traceana.advise import advise as advice_on
     from traceana.advise import advised
     from traceana.advise.figures import Figures
     from traceana.report.pages.advise import advised as page
@@ -108,6 +109,9 @@ def advise(
     from traceana.whatif.program import without_profiler
 
     trace = without_profiler(open_trace(files, reading))
+    if trace.is_summary and not rules and not limits:
+        output.write(page(trace, advice_on(trace), rule=rule, explain=explain))
+        return exit_code(trace, reading)
     with noted(SweepWarning):
         batches = batches_beside(trace.meta.opened)
     figures = Figures(trace, batches)

@@ -189,9 +189,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
         transfers=tables[2],
         unrecorded=missing,
         flop_utilization=utilization(trace, trace.manifest),
-        advice=Advice((), ())
-        if trace.is_summary or missing is not None
-        else advise(trace, batches=batches),
+        advice=Advice((), ()) if missing is not None else advise(trace, batches=batches),
         basis=_basis(trace, *tables),
     )
 

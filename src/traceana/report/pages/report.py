@@ -608,9 +608,9 @@ def _transfers(basis: ReportBasis) -> list[Block]:
 
 def _findings(whole: Overview) -> list[Block]:
     """Return the plan, then the first of the other recommendations."""
-    if whole.facts["summary"] is not None:
-        return []
     advice = whole.advice
+    if whole.facts["summary"] is not None and not advice.findings:
+        return []
     others = _others(advice)
     if not others and not advice.plan:
         notes = Facts(tuple(("", note) for note in advice.notes))
