@@ -255,3 +255,18 @@ def test_other_steps_have_no_phases() -> None:
     found = phases(trace)
     assert found.frame.is_empty()
     assert found.notes == ("the steps are not iterations of a server",)
+
+
+def test_the_iterations_of_a_server_that_runs_another_ones_code_are_its_own() -> None:
+    """SGLang's process with vLLM's annotation, which begins earlier and is around more work."""
+    b = TraceBuilder(framework="PyTorch")
+    for number in range(4):
+        at = number * 10_000
+        annotate(b, "execute_context_0(0)_generation_4(4)", at, at + 9_900)
+        launch(b, 100 + number, at + 100)
+        annotate(b, "step[DECODE bs=4]", at + 1_000, at + 9_000)
+        for kernel in range(8):
+            launch(b, 10 * number + kernel, at + 2_000 + 500 * kernel)
+    trace = attribute(b.build())
+    assert trace.tables.steps["source"].unique().to_list() == ["SGLang iteration"]
+    assert trace.tables.steps["start"].to_list() == [1_000 + 10_000 * n for n in range(4)]

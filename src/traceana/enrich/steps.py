@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.columns.distinct import Texts, thread_numbers
 from traceana.columns.nesting import NONE, Ints, Nesting
-from traceana.enrich.serving import ITERATION, SOURCE, iterations
+from traceana.enrich.serving import ITERATION, SERVERS, SOURCE, iterations
 from traceana.errors import NoSuchSelectionError, UsageError
 from traceana.settings import CUT_STEP, STEP_COVERAGE
 from traceana.trace import Trace
@@ -451,7 +451,7 @@ def _iterations(
     for of_process in ranges.with_columns(stem.alias("stem")).partition_by(
         "process", maintain_order=True
     ):
-        best: dict[bool, tuple[tuple[int, int], pl.DataFrame]] = {}
+        best: dict[bool, tuple[tuple[bool, int, int], pl.DataFrame]] = {}
         for of_stem in of_process.partition_by("stem", maintain_order=True):
             for timeline in _timelines(of_stem.drop("stem")):
                 inside, between, kernel_weight = work.launched(timeline)
@@ -461,7 +461,9 @@ def _iterations(
                 is_sure = is_sure and (
                     kernel_weight > 0 or not work.of_process(timeline["process"][0]).height
                 )
-                score = (inside, -timeline.height)
+                # SGLang runs code of vLLM, which annotates its own part of an iteration.
+                of_sglang = bool(Texts.of(timeline["text"]).matching(SERVERS["SGLang"]).any())
+                score = (of_sglang, inside, -timeline.height)
                 if is_sure not in best or score > best[is_sure][0]:
                     best[is_sure] = (score, timeline)
         for is_sure, (_, timeline) in best.items():
