@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import traceana
+from tests.readers.kineto.writing import kernel, write
 from tests.support.manifest import chosen, traces_at_hand
 from traceana.errors import CannotWriteError, TraceanaError, UsageError
 from traceana.report.render import Format, render
@@ -123,13 +126,40 @@ def test_changed_file_is_not_cut(tmp_path: Path) -> None:
         trace.select(steps=4).export(tmp_path / "cut.json")
 
 
-@pytest.mark.parametrize("own", [7, {}, {"cut": {"source": 3}, "steps": []}, {"steps": [[1]]}])
+CUT = {"cut": {"source": "a", "steps": [1]}}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        *(7, {}, {"cut": {"source": 3}, "steps": []}, {"steps": [[1]]}),
+        {**CUT, "steps": [[1, 2**63, 5, 1, "x"]]},
+        {**CUT, "steps": [[1, 5, -5, 1, "x"]]},
+        {**CUT, "steps": [], "host_factors": [[None, 1, 1e300]]},
+        {**CUT, "steps": [], "unprofiled_step_ns": -1},
+    ],
+)
 def test_foreign_key_of_a_cut_is_a_problem(own: Any, tmp_path: Path) -> None:
     content = json.loads(gzip.decompress(ALEXNET.read_bytes()))
     (tmp_path / "trace.json").write_text(json.dumps({**content, "traceana": own}))
     trace = traceana.open(tmp_path / "trace.json")
     assert trace.tables.ledger.filter(reason="malformed")["detail"].to_list() == ["key traceana"]
     assert trace.tables.steps.equals(traceana.open(ALEXNET).tables.steps)
+
+
+@given(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62), st.integers(0, 10**16))
+def test_steps_of_a_foreign_key_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, number: int, start: int, duration: int
+) -> None:
+    file = tmp_path_factory.mktemp("cut") / "t.json"
+    own = {"cut": {"source": "a", "steps": [number]}, "steps": [[number, start, duration, 1, "x"]]}
+    write(file, [kernel("k", 10, 5), kernel("k", 20, 5)], traceana=own)
+    try:
+        trace = traceana.open(file)
+    except TraceanaError:
+        return
+    figures(trace, "report")
+    figures(trace, "idle")
 
 
 def test_events_are_those_of_the_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import polars as pl
@@ -18,6 +18,7 @@ from traceana.errors import UsageError
 from traceana.files import UNDECODABLE
 from traceana.readers.chrome.event_decoder import Counted, EventDecoder, to_nanoseconds
 from traceana.readers.chrome.stream import read_stream
+from traceana.readers.integrity import LONGEST_TRACE_NS
 from traceana.readers.kineto.properties import OPTIONS, VERSIONS
 from traceana.readers.source import ByteSource
 from traceana.trace import Cut
@@ -35,18 +36,24 @@ _OF_RUN: Final = (
 """Fields of the meta that are not in the events."""
 
 
+_Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_Duration = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_TRACE_NS)]
+_Time = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_TRACE_NS)]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class OwnKey(msgspec.Struct, kw_only=True):
     """The content of :data:`KEY`: ``steps`` with the columns :data:`_STEP`, their times on the
     file's clock, and fields of the meta."""
 
     cut: Cut
-    steps: list[tuple[int, int, int, int | None, str | None]]
-    unprofiled_step_ns: float | None = None
-    ready_share: float = 0.0
-    spread_of_blocks: float | None = None
-    gpu_clock_mhz: int | None = None
+    steps: list[tuple[_Number, _Number, _Duration, _Number | None, str | None]]
+    unprofiled_step_ns: _Time | None = None
+    ready_share: _Share = 0.0
+    spread_of_blocks: _Share | None = None
+    gpu_clock_mhz: _Number | None = None
     steps_run_ahead: bool = False
-    host_factors: tuple[tuple[int | None, int | None, float], ...] = ()
+    host_factors: tuple[tuple[_Number | None, _Number | None, _Share], ...] = ()
 
     def meta(self) -> dict[str, Any]:
         """Return the fields of the meta."""
