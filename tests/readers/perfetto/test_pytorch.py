@@ -208,9 +208,14 @@ def test_waits_of_stages_are_the_arrows_between_nodes_of_a_graph(tmp_path: Path)
     ]
     as_json = read(write_json(tmp_path / "t.json", [*events, *arrows]))
     trace = read(path)
-    assert trace.tables.links.equals(as_json.tables.links)
+    dependencies = trace.tables.graph_dependencies
+    assert dependencies.equals(as_json.tables.graph_dependencies)
+    first = 1 << 32
+    assert dependencies.select("graph_node", "after").rows() == [
+        (first + 2, first + 1), (first + 3, first + 1), (first + 3, first + 2)
+    ]  # fmt: skip
     assert trace.meta.events == as_json.meta.events
-    assert notes(trace, "launch_flow") == notes(as_json, "launch_flow")
+    assert notes(trace, "flow") == notes(as_json, "flow") == 6
 
 
 def test_slices_that_touch_keep_their_ends(tmp_path: Path) -> None:
