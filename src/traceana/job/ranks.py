@@ -21,7 +21,7 @@ from traceana import cache
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
 from traceana.cores import cores
 from traceana.enrich.classify import rules_in_use
-from traceana.enrich.steps import compiled_marker
+from traceana.enrich.steps import matches_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
@@ -263,7 +263,7 @@ def summarize(
     # A wrong option is an error of the command, not of each rank.
     rules_in_use(None if reading.rules is None else Path(reading.rules))
     if reading.step_marker is not None:
-        compiled_marker(reading.step_marker)
+        matches_marker(pl.Series([""]), reading.step_marker)
     target = cache.folder("ranks") if folder is None else folder
     try:
         target.mkdir(parents=True, exist_ok=True)
