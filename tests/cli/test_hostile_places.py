@@ -80,7 +80,8 @@ def test_step_markers_are_matched_in_linear_time() -> None:
 
 def test_formulas_of_spreadsheets_have_an_apostrophe(tmp_path: Path, run: Run) -> None:
     names = ["=1+1", "\uff1d1+1", " =1", "+1", "@x", "plain"]
-    file = write(tmp_path / "t.json", [kernel(name, 10 * n + 10, 5) for n, name in enumerate(names)])
+    events = [kernel(name, 10 * n + 10, 5) for n, name in enumerate(names)]
+    file = write(tmp_path / "t.json", events)
     rows = run("kernels", file, "--format", "csv").stdout.splitlines()[1:]
     begins = {row.strip('"')[:2] for row in rows}
     assert {"'=", "'\uff1d", "' ", "'+", "'@", "pl"} == begins
