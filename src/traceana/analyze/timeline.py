@@ -159,7 +159,11 @@ def _counters(samples: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
             *(pl.col(key).first() for key in series),
             pl.col("begin").min().alias("start_ns"),
             (pl.col("stop").max() - pl.col("begin").min()).alias("time_ns"),
-            ((pl.col("value") * length).sum() / length.sum()).alias("mean"),
+            # The only reading of a counter covers no time.
+            pl.when(length.sum() > 0)
+            .then((pl.col("value") * length).sum() / length.sum())
+            .otherwise(pl.col("value").mean())
+            .alias("mean"),
             pl.col("value").min().alias("min"),
             pl.col("value").max().alias("max"),
         )

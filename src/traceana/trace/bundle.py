@@ -19,6 +19,7 @@ import polars as pl
 
 from traceana.errors import CannotWriteError, CorruptError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
+from traceana.runs.run_files import LAYERS_FILE
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 from traceana.trace.tables import Tables
 from traceana.trace.trace import Trace, TraceMeta
@@ -117,6 +118,8 @@ def save(
 
 
 def _write(folder: Path, trace: Trace, advice: bytes | None) -> None:
+    if trace.manifest is not None:
+        (folder / LAYERS_FILE).write_text(trace.manifest.to_json(), encoding="utf-8")
     checksums = write_tables(folder, trace.tables)
     if advice is not None:
         checksums[_ADVICE] = crc32(advice)

@@ -158,8 +158,6 @@ def _with_texts(text: Callable[[str], str], event: msgspec.Raw) -> bytes:
     kept = ["ph", "cat"]
     if category.lower() in _OF_DRIVER:
         kept += ["name"]
-    if fields.get("ph") == b'"C"':
-        kept += ["name", "args"]
     return msgspec.json.encode(
         {name: raw if name in kept else _replaced(text, raw) for name, raw in fields.items()}
     )
