@@ -495,6 +495,7 @@ def _step_table(ranges: pl.DataFrame, marker: str | None = None) -> pl.DataFrame
         "duration",
         "process",
         _names_of_steps(ranges["text"]).alias("source"),
+        "rank",
     ).sort("process", "start", maintain_order=True)
     if marker is not None and ordered["source"].n_unique() > 1:
         ordered = ordered.with_columns(pl.lit(marker).alias("source"))

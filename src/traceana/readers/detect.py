@@ -13,7 +13,7 @@ import msgspec
 
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, check_regular
-from traceana.readers import chrome, kineto, nsys, nvprof, printed, rocprof, xplane
+from traceana.readers import chrome, job_operations, kineto, nsys, nvprof, printed, rocprof, xplane
 from traceana.readers.format import Confidence, Format, Head, known
 from traceana.readers.printed.text import BOM, UTF_16, plain_text
 from traceana.readers.source import ByteSource
@@ -84,6 +84,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         lambda head: known(head.content.startswith(_SQLITE)),
         instead="pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'",
     ),
+    *job_operations.FORMATS,
     *kineto.FORMATS,
     *chrome.FORMATS,
     *printed.FORMATS,
