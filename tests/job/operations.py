@@ -169,6 +169,29 @@ class Job:
         ]
         return pl.concat(frames)
 
+    def frame(self) -> pl.DataFrame:
+        """Return the operations as a rank's summary has them, with ``rank``."""
+        table = self.operations()
+        name = pl.col("optype")
+        number = pl.col("mc", "mb_id")
+        return table.with_columns(
+            pl.when(number >= 0).then(number).name.keep(),
+            pl.when(name.is_in([*TRANSFERS]) | name.str.contains("-recv$"))
+            .then(pl.lit("x"))
+            .alias("collective"),
+            *(
+                (pl.col(column) * 1e9).round().cast(pl.Int64).alias(nanoseconds)
+                for column, nanoseconds in (("start_ts", "start_ns"), ("duration", "time_ns"))
+            ),
+        ).select(
+            "rank",
+            name.alias("name"),
+            *("collective", "stage", "dp_rank", "step", pl.col("seq_id").alias("sequence")),
+            pl.col("mb_id").alias("micro_batch"),
+            pl.col("mc").alias("model_chunk"),
+            *("start_ns", "time_ns"),
+        )
+
     def write(self, path: Path) -> Path:
         """Write the table as Parquet."""
         self.operations().write_parquet(path)

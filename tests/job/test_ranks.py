@@ -22,6 +22,7 @@ from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
 from traceana.job import rank_summary, ranks
+from traceana.job.rank_summary import TABLES
 from traceana.job.ranks import _status
 from traceana.report.page import Chart, Facts, pictures_of
 
@@ -264,7 +265,7 @@ def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Pa
     files = Job(even(2, 8, 5)).write(tmp_path / "job")
     before = traceana.ranks(files, keep=keep, workers=1).frame
     written = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
-    assert len(written) == 2 * 8
+    assert len(written) == 2 * len(TABLES)
     # What is not as it was written is made anew.
     (damaged, *_) = sorted(keep.glob("*/*/kernels.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -396,7 +397,8 @@ def test_who_arrives_last_is_told_without_a_straggler(
 def test_pictures_have_the_figures_of_the_rows(late: tuple[Path, Path]) -> None:
     job, keep = late
     found = traceana.ranks(job, keep=keep, workers=1)
-    parts, cells, steps = pictures_of(found.illustrated())
+    parts, cells, steps, types = pictures_of(found.illustrated())
+    assert types.title == "Time of each rank by type of work"
     assert isinstance(parts, Chart)
     assert isinstance(cells, Chart)
     assert isinstance(steps, Chart)

@@ -25,7 +25,9 @@ from traceana.enrich.steps import compiled_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
+from traceana.job.rank_operations import steps_of_job
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
+from traceana.job.slowdown import Slowdown, slowdown
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
     EXCESS,
@@ -207,7 +209,8 @@ class Job(msgspec.Struct, frozen=True):
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
     :mod:`traceana.job.parallelism`. ``left_out`` are the ranks with too few steps to be compared
     (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
-    (:func:`~traceana.readers.ranks.check_one_run`).
+    (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain;
+    None where the steps of the job cannot be replayed.
     """
 
     rows: pl.DataFrame
@@ -225,6 +228,7 @@ class Job(msgspec.Struct, frozen=True):
     experts: pl.DataFrame
     left_out: tuple[int, ...]
     apart: str | None
+    slowdown: Slowdown | None
 
     @property
     def count_text(self) -> str:
@@ -318,7 +322,7 @@ def job(kept: Sequence[Kept]) -> Job:
         if number is not None and not summary.reason
     }
     of_ranks = {rank: folder for rank, (folder, _) in read.items()}
-    tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle")
+    tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle", "operations")
     steps = tables["steps"]
     # Ranks of a group are a long text, and each of thousands of ranks has it.
     named = tables["process_groups"].with_columns(
@@ -354,6 +358,7 @@ def job(kept: Sequence[Kept]) -> Job:
         matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
     times = own_times(compared, matched.each)
     late = stragglers(times)
+    job_steps = steps_of_job(tables["operations"], times, compared, matched.each)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
@@ -370,6 +375,7 @@ def job(kept: Sequence[Kept]) -> Job:
         experts(collectives),
         tuple(left_out),
         apart,
+        None if job_steps is None else slowdown(job_steps),
     )
 
 
