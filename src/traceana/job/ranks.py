@@ -12,7 +12,7 @@ from contextlib import closing
 from itertools import repeat
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
@@ -24,9 +24,11 @@ from traceana.enrich.classify import rules_in_use
 from traceana.enrich.steps import compiled_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
+from traceana.job.dependencies import job_steps
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
-from traceana.job.rank_operations import steps_of_job
-from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
+from traceana.job.rank_operations import operations_of, steps_of_job
+from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
+from traceana.job.replay import JobSteps
 from traceana.job.slowdown import Slowdown, slowdown
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
@@ -63,6 +65,9 @@ from traceana.table import (
 )
 from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -209,8 +214,8 @@ class Job(msgspec.Struct, frozen=True):
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
     :mod:`traceana.job.parallelism`. ``left_out`` are the ranks with too few steps to be compared
     (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
-    (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain;
-    None where the steps of the job cannot be replayed.
+    (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain
+    by a replay of ``job_steps``; None where the steps of the job cannot be replayed.
     """
 
     rows: pl.DataFrame
@@ -229,6 +234,7 @@ class Job(msgspec.Struct, frozen=True):
     left_out: tuple[int, ...]
     apart: str | None
     slowdown: Slowdown | None
+    job_steps: JobSteps | None
 
     @property
     def count_text(self) -> str:
@@ -358,7 +364,7 @@ def job(kept: Sequence[Kept]) -> Job:
         matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
     times = own_times(compared, matched.each)
     late = stragglers(times)
-    job_steps = steps_of_job(tables["operations"], times, compared, matched.each)
+    steps_to_replay = steps_of_job(tables["operations"], times, compared, matched.each)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
@@ -375,8 +381,24 @@ def job(kept: Sequence[Kept]) -> Job:
         experts(collectives),
         tuple(left_out),
         apart,
-        None if job_steps is None else slowdown(job_steps),
+        None if steps_to_replay is None else slowdown(steps_to_replay),
+        steps_to_replay,
     )
+
+
+def job_steps_of(trace: Trace) -> JobSteps | None:
+    """Return the steps of the ranks of ``trace``, which is whole; None where they cannot be
+    compared."""
+    table = trace.tables.operations
+    if table.height:
+        rank = trace.tables.activities["rank"].gather(table["activity"])
+        return job_steps(operations_of(trace).with_columns(rank))
+    with scratch_folder() as folder:
+        folders = []
+        for number, summary in enumerate(summaries(trace)):
+            folders.append(folder / f"{number:06}")
+            write(summary, folders[-1])
+        return job([Kept(trace.meta.source, tuple(folders))]).job_steps
 
 
 def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:

@@ -158,6 +158,11 @@ def slowdown(job: JobSteps) -> Slowdown | None:
     )
 
 
+def worst_ranks(job: JobSteps) -> list[int]:
+    """Return the ranks of ``job`` that slow it, the one that explains most first."""
+    return _explained(_Replays(job))[0]
+
+
 def _explained(replays: _Replays) -> tuple[list[int], pl.DataFrame]:
     """Return the ranks, the worst first, and the rows of :data:`SLOWDOWN`."""
     job = replays.job
