@@ -18,6 +18,7 @@ import polars as pl
 from traceana.columns.nesting import Flags, Ints
 from traceana.job.dependencies import PASSES
 from traceana.job.replay import JobSteps, step_times
+from traceana.job.stragglers import chance_of_mean
 from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
 from traceana.table import COUNT, NUMBER, RATIO, SHARE, STEP, TEXT, TIME, Column, conformed
 
@@ -37,8 +38,6 @@ _OUTLIER: Final = 5
 """Median absolute deviations of a step above the median step."""
 _MOST_REPLICAS: Final = 64
 """Data-parallel ranks with a replay of their own: those with most excess."""
-_FEWEST_STEPS: Final = 3
-"""Steps for a test of their mean."""
 
 SLOWDOWN: Final = (
     Column(
@@ -313,9 +312,6 @@ def _slowest(work: pl.DataFrame, key: str, within: str | None) -> int | None:
 def significant(excess: pl.DataFrame, key: str) -> int | None:
     """Return the ``key`` with the largest mean ``excess`` (a list over the steps), None where
     chance explains it: by Student's t, times the number of keys."""
-    # scipy.stats takes three times as long to import.
-    from scipy.special import stdtr
-
     rows = excess.with_columns(
         pl.col("excess").list.mean().alias("mean"),
         pl.col("excess").list.std().alias("deviation"),
@@ -324,12 +320,7 @@ def significant(excess: pl.DataFrame, key: str) -> int | None:
     if rows.is_empty():
         return None
     first = rows.row(0, named=True)
-    if first["steps"] < _FEWEST_STEPS or not first["mean"] > 0:
-        return None
-    error = (first["deviation"] or 0.0) / float(np.sqrt(first["steps"]))
-    # The recorded times have a resolution: equal excesses are no proof by themselves.
-    value = first["mean"] / max(error, 1e-9)
-    chance = rows.height * float(stdtr(first["steps"] - 1, -value))
+    chance = rows.height * chance_of_mean(first["mean"], first["deviation"], first["steps"])
     return int(first[key]) if chance < STRAGGLER_CHANCE else None
 
 

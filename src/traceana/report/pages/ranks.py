@@ -28,7 +28,7 @@ from traceana.job.ranks import (
 )
 from traceana.job.slowdown import RANK_TYPES, SLOWDOWN
 from traceana.job.sources import Source, sources
-from traceana.job.stragglers import EXCESS, STEPS, STRAGGLERS, heat, steps_needed
+from traceana.job.stragglers import EXCESS, FEWEST_STEPS, STEPS, STRAGGLERS, heat
 from traceana.job.tasks import Done, Reading
 from traceana.readers.ranks import spans
 from traceana.readers.source import silent
@@ -297,8 +297,8 @@ def _no_straggler(all_ranks: Job) -> str:
     steps, ranks = numbers.counted(all_ranks.steps, "step"), all_ranks.stragglers.height
     if ranks < 2:
         return "one rank: nothing to compare"
-    if all_ranks.steps < (needed := steps_needed(ranks)):
-        return f"not determined: {steps}, and {ranks} ranks need {needed}"
+    if all_ranks.steps < FEWEST_STEPS:
+        return f"not determined: {steps}, at least {FEWEST_STEPS} needed"
     return f"none in {steps}"
 
 
