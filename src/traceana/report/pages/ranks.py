@@ -299,6 +299,8 @@ def _no_straggler(all_ranks: Job) -> str:
         return "one rank: nothing to compare"
     if all_ranks.steps < FEWEST_STEPS:
         return f"not determined: {steps}, at least {FEWEST_STEPS} needed"
+    if slowdown.has_cause(all_ranks.slowdown):
+        return f"no rank by its own time in {steps}: see Cause"
     return f"none in {steps}"
 
 

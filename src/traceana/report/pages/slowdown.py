@@ -43,6 +43,11 @@ def is_sound(slowdown: Slowdown | None) -> bool:
     return slowdown is not None and abs(slowdown.launch_slowdown - 1) <= _LARGEST_ERROR
 
 
+def has_cause(slowdown: Slowdown | None) -> bool:
+    """Return whether the page names the cause of a slowdown."""
+    return slowdown is not None and is_sound(slowdown) and slowdown.cause not in (NONE, OPEN)
+
+
 def summary(slowdown: Slowdown | None) -> Mapping[str, Any]:
     """Return the figures of a job that are one number each, for the JSON."""
     if slowdown is None or not is_sound(slowdown):
