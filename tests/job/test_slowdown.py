@@ -17,7 +17,7 @@ from tests.job import jobs
 from tests.job.operations import BACKWARD, FORWARD, TRANSFERS, Job
 from tests.support.command_line import Run
 from tests.support.manifest import TRACES
-from traceana.job.dependencies import job_steps
+from traceana.job.dependencies import OPERATIONS, job_steps
 from traceana.job.rank_operations import operations_of, steps_of_job
 from traceana.job.replay import step_times
 from traceana.job.slowdown import (
@@ -176,6 +176,137 @@ def test_the_cause_of_a_hundred_built_jobs(
 ) -> None:
     count = sum(right(kind, number) for number in range(100))
     assert count >= (99 if kind is nothing else 98)
+
+
+def interleaved(overlapped: bool) -> tuple[pl.DataFrame, int]:
+    """Return a step of two data-parallel ranks by two stages of two chunks each, and its time.
+
+    Each pass has a send and a receive; those at the ends of the model carry no message. With
+    ``overlapped`` the last gradients are reduced after the others.
+    """
+    pp, chunks, batches, transfer = 2, 2, 4, 70
+    parts = pp * chunks
+    # Two micro-batches of a chunk in turn, as Megatron's interleaved schedule.
+    forward = [(chunk, batch) for half in (0, 2) for chunk in (0, 1) for batch in (half, half + 1)]
+    backward = [(1 - chunk, batch) for chunk, batch in forward]
+    rows: list[dict[str, Any]] = []
+    random = np.random.default_rng(3)
+    longest = 0
+    clip: dict[tuple[int, int], int] = {}
+    for dp_rank in range(2):
+        orders = []
+        for stage in range(pp):
+            warm_up = (pp - stage - 1) * 2 + (chunks - 1) * pp
+            order = [(0, place) for place in forward[:warm_up]]
+            for number, place in enumerate(forward[warm_up:]):
+                order += [(0, place), (1, backward[number])]
+            orders.append(order + [(1, place) for place in backward[len(forward) - warm_up :]])
+        over: dict[tuple[int, int, int], int] = {}  # direction, part, micro-batch
+        free, place = [0] * pp, [0] * pp
+        count = {(stage, direction): 0 for stage in range(pp) for direction in (0, 1)}
+        posted = dict.fromkeys(count, 0)
+        ends_of: list[list[tuple[int, int]]] = [[], []]
+        records: dict[tuple[int, int, int], dict[str, Any]] = {}
+        while any(place[stage] < len(orders[stage]) for stage in range(pp)):
+            moved = False
+            for stage in range(pp):
+                if place[stage] == len(orders[stage]):
+                    continue
+                direction, (chunk, batch) = orders[stage][place[stage]]
+                part = chunk * pp + stage
+                source = part - 1 if direction == 0 else part + 1
+                has_source = 0 <= source < parts
+                if has_source and (direction, source, batch) not in over:
+                    continue
+                key = (stage, direction)
+                name = ("forward", "backward")[direction]
+                post = posted[key]
+                if direction == 1 and count[key] == 0:
+                    at = orders[stage].index((1, (chunk, batch)))
+                    post = ends_of[stage][at - 2][1] if at >= 2 else 0
+                arrived = post
+                if has_source:
+                    arrived = max(post, over[direction, source, batch]) + transfer
+                begin = max(free[stage], arrived)
+                end = begin + int(random.integers(900, 1100)) * (1 + direction)
+                common = {"rank": stage * 2 + dp_rank, "stage": stage, "dp_rank": dp_rank}
+                common |= {"step": 1, "sequence": count[key], "micro_batch": None}
+                rows += [
+                    {
+                        **common,
+                        **{"name": f"{name}-compute", "collective": None, "model_chunk": chunk},
+                        **{"start_ns": begin, "time_ns": end - begin},
+                    },
+                    {
+                        **common,
+                        **{"name": f"{name}-recv", "collective": "x", "model_chunk": None},
+                        **{"start_ns": post, "time_ns": arrived - post},
+                    },
+                ]
+                send = {
+                    **common,
+                    **{"name": f"{name}-send", "collective": "x", "model_chunk": None},
+                    **{"start_ns": end, "time_ns": 0},
+                }
+                rows.append(send)
+                records[direction, part, batch] = send
+                if has_source:
+                    records[direction, source, batch]["time_ns"] = (
+                        arrived - records[direction, source, batch]["start_ns"]
+                    )
+                over[direction, part, batch] = free[stage] = posted[key] = end
+                ends_of[stage].append((direction, end))
+                count[key] += 1
+                place[stage] += 1
+                moved = True
+            assert moved
+        for stage in range(pp):
+            clip[dp_rank, stage] = free[stage]
+    for (dp_rank, stage), end in clip.items():
+        common = {"rank": stage * 2 + dp_rank, "stage": stage, "dp_rank": dp_rank, "step": 1}
+        common |= {"sequence": 0, "micro_batch": None, "model_chunk": None}
+        together = max(clip.values())
+        if overlapped:
+            separate = max(time for (_, of), time in clip.items() if of == stage) + 40
+            rows.append(
+                {
+                    **common,
+                    **{"name": "separate-grads-all-reduce", "collective": "x"},
+                    **{"start_ns": end, "time_ns": separate - end},
+                }
+            )
+            together, end = max(clip.values()) + 40, separate
+        rows += [
+            {
+                **common,
+                **{"name": "optimizer-clip-main-grad", "collective": "x"},
+                **{"start_ns": end, "time_ns": together + 30 - end},
+            },
+            {
+                **common,
+                **{"name": "optimizer", "collective": None},
+                **{"start_ns": together + 30, "time_ns": 500},
+            },
+        ]
+        longest = together + 530
+    return pl.DataFrame(rows, schema={"rank": pl.Int64, **OPERATIONS}), longest
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_interleaved_chunks_of_a_stage(overlapped: bool) -> None:
+    frame, length = interleaved(overlapped)
+    steps = job_steps(frame)
+    assert steps is not None
+    assert steps.recorded.tolist() == [length]
+    assert step_times(steps, [steps.time]).tolist() == [[length]]
+    # 3 forward and 3 backward messages of 4 micro-batches, and the meetings of all ranks.
+    pairs = [
+        meeting for meeting, across in zip(steps.meetings, steps.across, strict=True) if not across
+    ]
+    assert len(pairs) == 2 * 3 * 4
+    for pair in pairs:
+        names = sorted(steps.places["name"].gather(pair.tolist()))
+        assert [name.rpartition("-")[2] for name in names] == ["recv", "send"]
 
 
 def test_steps_without_some_operations_are_left_out() -> None:

@@ -157,9 +157,8 @@ def _edges(template: pl.DataFrame) -> pl.DataFrame:
         ),
         (is_backward.cum_sum() == 1).over(stage).alias("first"),
     ).filter(is_backward, "first", pl.all_horizontal(pl.col("name_1", "name_2") == PASSES[0]))
-    first_messages = messages.filter(pl.col("direction") == "backward").unique(
-        [*stage, "name"], keep="first", maintain_order=True
-    )
+    backward_messages = messages.filter(pl.col("direction") == "backward").sort("sequence")
+    first_messages = backward_messages.unique([*stage, "name"], keep="first", maintain_order=True)
     edges.append(
         _pairs(first_messages.join(first_backward, on=stage, suffix="_b"), "place_2", "place")
     )
