@@ -17,9 +17,8 @@ from tests.job import jobs
 from tests.job.operations import BACKWARD, FORWARD, TRANSFERS, Job
 from tests.support.command_line import Run
 from tests.support.manifest import TRACES
-from traceana.job.dependencies import OPERATIONS, job_steps
-from traceana.job.rank_operations import operations_of, steps_of_job
-from traceana.job.replay import step_times
+from traceana.job.ranks import job_steps_of
+from traceana.job.replay import job_steps, step_times
 from traceana.job.slowdown import (
     DATA,
     DP_RANK,
@@ -36,6 +35,7 @@ from traceana.job.slowdown import (
     slowdown,
 )
 from traceana.readers import read
+from traceana.timeline.operations import OPERATIONS
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 
@@ -184,7 +184,7 @@ def interleaved(overlapped: bool) -> tuple[pl.DataFrame, int]:
     Each pass has a send and a receive; those at the ends of the model carry no message. With
     ``overlapped`` the last gradients are reduced after the others.
     """
-    pp, chunks, batches, transfer = 2, 2, 4, 70
+    pp, chunks, transfer = 2, 2, 70
     parts = pp * chunks
     # Two micro-batches of a chunk in turn, as Megatron's interleaved schedule.
     forward = [(chunk, batch) for half in (0, 2) for chunk in (0, 1) for batch in (half, half + 1)]
@@ -202,17 +202,17 @@ def interleaved(overlapped: bool) -> tuple[pl.DataFrame, int]:
                 order += [(0, place), (1, backward[number])]
             orders.append(order + [(1, place) for place in backward[len(forward) - warm_up :]])
         over: dict[tuple[int, int, int], int] = {}  # direction, part, micro-batch
-        free, place = [0] * pp, [0] * pp
+        free, done = [0] * pp, [0] * pp
         count = {(stage, direction): 0 for stage in range(pp) for direction in (0, 1)}
         posted = dict.fromkeys(count, 0)
         ends_of: list[list[tuple[int, int]]] = [[], []]
         records: dict[tuple[int, int, int], dict[str, Any]] = {}
-        while any(place[stage] < len(orders[stage]) for stage in range(pp)):
+        while any(done[stage] < len(orders[stage]) for stage in range(pp)):
             moved = False
             for stage in range(pp):
-                if place[stage] == len(orders[stage]):
+                if done[stage] == len(orders[stage]):
                     continue
-                direction, (chunk, batch) = orders[stage][place[stage]]
+                direction, (chunk, batch) = orders[stage][done[stage]]
                 part = chunk * pp + stage
                 source = part - 1 if direction == 0 else part + 1
                 has_source = 0 <= source < parts
@@ -230,7 +230,7 @@ def interleaved(overlapped: bool) -> tuple[pl.DataFrame, int]:
                 begin = max(free[stage], arrived)
                 end = begin + int(random.integers(900, 1100)) * (1 + direction)
                 common = {"rank": stage * 2 + dp_rank, "stage": stage, "dp_rank": dp_rank}
-                common |= {"step": 1, "sequence": count[key], "micro_batch": None}
+                common |= {"step": 1, "sequence": count[key]}
                 rows += [
                     {
                         **common,
@@ -257,14 +257,14 @@ def interleaved(overlapped: bool) -> tuple[pl.DataFrame, int]:
                 over[direction, part, batch] = free[stage] = posted[key] = end
                 ends_of[stage].append((direction, end))
                 count[key] += 1
-                place[stage] += 1
+                done[stage] += 1
                 moved = True
             assert moved
         for stage in range(pp):
             clip[dp_rank, stage] = free[stage]
     for (dp_rank, stage), end in clip.items():
         common = {"rank": stage * 2 + dp_rank, "stage": stage, "dp_rank": dp_rank, "step": 1}
-        common |= {"sequence": 0, "micro_batch": None, "model_chunk": None}
+        common["sequence"] = 0
         together = max(clip.values())
         if overlapped:
             separate = max(time for (_, of), time in clip.items() if of == stage) + 40
@@ -359,10 +359,7 @@ def test_published_jobs(name: str, form: str) -> None:
     folder = JOBS / name
     published = json.loads((folder / f"result-{name}.json").read_text())
     trace = read(folder / form.format(name))
-    activities = trace.tables.activities
-    operations = operations_of(trace).with_columns(activities["rank"])
-    empty = pl.DataFrame()
-    steps = steps_of_job(operations, empty, empty, empty)
+    steps = job_steps_of(trace)
     assert steps is not None
     found = slowdown(steps)
     assert found is not None

@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.intervals import Busy
-from traceana.job.dependencies import OPERATIONS, job_steps
-from traceana.job.replay import JobSteps
+from traceana.job.replay import JobSteps, job_steps
+from traceana.timeline import operations
 from traceana.timeline.idle import idle
 from traceana.timeline.idle_gaps import CAUSES, DATA_LOADER
+from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows
 from traceana.timeline.work import work
 
@@ -36,15 +37,7 @@ def operations_of(trace: Trace) -> pl.DataFrame:
     """
     if trace.tables.operations.is_empty():
         return _by_type(trace)
-    activities = trace.tables.activities.with_row_index("activity").select(
-        "activity",
-        trace.tables.names["name"].gather(trace.tables.activities["name_id"]).alias("name"),
-        pl.col("collective").cast(pl.String),
-        pl.col("start").alias("start_ns"),
-        pl.col("duration").alias("time_ns"),
-    )
-    rows = trace.tables.operations.join(activities, on="activity", maintain_order="left")
-    return rows.select(*OPERATIONS)
+    return operations.operations_of(trace).select(*OPERATIONS)
 
 
 def _by_type(trace: Trace) -> pl.DataFrame:

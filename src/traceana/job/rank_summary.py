@@ -31,9 +31,9 @@ from traceana.files import (
     scratch_folder,
     umask,
 )
-from traceana.job.dependencies import OPERATIONS
 from traceana.job.rank_operations import operations_of
 from traceana.timeline.idle import idle
+from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows, measured_steps, select
 from traceana.timeline.work import work
 from traceana.trace.bundle import write_tables

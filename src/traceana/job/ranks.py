@@ -24,11 +24,10 @@ from traceana.enrich.classify import rules_in_use
 from traceana.enrich.steps import compiled_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
-from traceana.job.dependencies import job_steps
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
-from traceana.job.rank_operations import operations_of, steps_of_job
+from traceana.job.rank_operations import steps_of_job
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
-from traceana.job.replay import JobSteps
+from traceana.job.replay import JobSteps, job_steps
 from traceana.job.slowdown import Slowdown, slowdown
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
@@ -63,6 +62,7 @@ from traceana.table import (
     names_of,
     schema_of,
 )
+from traceana.timeline.operations import operations_of
 from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
 
@@ -389,10 +389,8 @@ def job(kept: Sequence[Kept]) -> Job:
 def job_steps_of(trace: Trace) -> JobSteps | None:
     """Return the steps of the ranks of ``trace``, which is whole; None where they cannot be
     compared."""
-    table = trace.tables.operations
-    if table.height:
-        rank = trace.tables.activities["rank"].gather(table["activity"])
-        return job_steps(operations_of(trace).with_columns(rank))
+    if trace.tables.operations.height:
+        return job_steps(operations_of(trace))
     with scratch_folder() as folder:
         folders = []
         for number, summary in enumerate(summaries(trace)):

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
+from traceana.timeline.operations import placed
 
 _AT_ONCE: Final = 1 << 23
 """Numbers in the arrays of the scenarios that are replayed together: 64 MiB."""
@@ -71,6 +72,82 @@ class JobSteps(msgspec.Struct, frozen=True):
             pl.Series("step", self.numbers[step]),
             pl.Series("time", self.time.ravel()),
         )
+
+
+def job_steps(operations: pl.DataFrame) -> JobSteps | None:
+    """Return the steps of a job; None where no step has the operations of the others, or they wait
+    for each other in a circle.
+
+    ``operations`` has ``rank`` and the columns of :data:`traceana.timeline.operations.OPERATIONS`.
+    Steps without some of the operations that most steps have are left out.
+    """
+    if operations.is_empty():
+        return None
+    graph = placed(operations)
+    places = graph.template.height
+    replicas = operations["dp_rank"].unique().sort()
+    whole = graph.rows.group_by("step").len().filter(len=places * len(replicas))
+    steps = whole["step"].sort()
+    order = _in_order(places, graph.edges, graph.meetings)
+    if steps.is_empty() or order is None:
+        return None
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    before: list[list[int]] = [[] for _ in order]
+    for source, target in graph.edges.iter_rows():
+        before[position[target]].append(position[source])
+    in_steps = graph.rows.filter(pl.col("step").is_in(steps.implode()))
+    dense = in_steps.sort("place", "dp_rank", "step")
+    start, duration, rank = (
+        dense[name].cast(pl.Int64).to_numpy().reshape(places, len(replicas), len(steps))[order]
+        for name in ("start_ns", "time_ns", "rank")
+    )
+    end = start + duration
+    meetings = [np.sort(position[meeting]) for meeting in graph.meetings]
+    time = duration.copy()
+    for together, of_all in zip(meetings, graph.across, strict=True):
+        begun = start[together].max(axis=(0, 1) if of_all else 0)
+        # Clocks of ranks differ: a transfer can end before the other rank has begun it.
+        time[together] = np.maximum(end[together] - begun, 0)
+    return JobSteps(
+        graph.template[order].select(
+            *("name", "stage", "micro_batch"),
+            pl.col("collective").is_not_null().alias("is_transfer"),
+        ),
+        [np.array(sorted(set(sources)), dtype=np.int64) for sources in before],
+        meetings,
+        graph.across,
+        rank[:, :, 0],
+        replicas.cast(pl.Int64).to_numpy(),
+        steps.to_numpy(),
+        time,
+        end.max(axis=(0, 1)) - start.min(axis=(0, 1)),
+    )
+
+
+def _in_order(places: int, edges: pl.DataFrame, meetings: list[Ints]) -> Ints | None:
+    """Return the places in an order in which each follows what it waits for, and what those of its
+    meeting wait for; None where places wait for each other in a circle."""
+    node = np.arange(places)
+    for meeting in meetings:
+        node[meeting] = meeting[0]
+    members: dict[int, list[int]] = {}
+    for place, number in enumerate(node.tolist()):
+        members.setdefault(number, []).append(place)
+    waiting = dict.fromkeys(members, 0)
+    after: dict[int, list[int]] = {}
+    for source, target in edges.iter_rows():
+        after.setdefault(int(node[source]), []).append(int(node[target]))
+        waiting[int(node[target])] += 1
+    ready = [number for number in members if not waiting[number]]
+    order: list[int] = []
+    for number in ready:
+        order += members[number]
+        for target in after.get(number, ()):
+            waiting[target] -= 1
+            if not waiting[target]:
+                ready.append(target)
+    return np.array(order, dtype=np.int64) if len(order) == places else None
 
 
 def step_times(job: JobSteps, scenarios: Iterable[Ints]) -> Ints:

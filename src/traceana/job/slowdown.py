@@ -16,11 +16,11 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
-from traceana.job.dependencies import PASSES
 from traceana.job.replay import JobSteps, step_times
 from traceana.job.stragglers import chance_of_mean
 from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
 from traceana.table import COUNT, NUMBER, RATIO, SHARE, STEP, TEXT, TIME, Column, conformed
+from traceana.timeline.operations import PASSES
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,12 +14,12 @@ import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
 from traceana.errors import NoSuchSelectionError, UsageError
-from traceana.job.dependencies import PASSES
 from traceana.job.ranks import job_steps_of
 from traceana.job.replay import JobSteps, step_times
 from traceana.job.slowdown import worst_ranks
 from traceana.result import Result
 from traceana.table import schema_of
+from traceana.timeline.operations import PASSES
 from traceana.whatif.whatif import COLUMNS
 
 if TYPE_CHECKING:

@@ -8,14 +8,16 @@ backward pass, and the optimizer for the norm of all gradients.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.nesting import Ints
-from traceana.job.replay import JobSteps
+from traceana.columns.nesting import Flags, Ints
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
 
 OPERATIONS: Final = {
     "name": pl.String,
@@ -48,14 +50,28 @@ _CLOCK_NS: Final = 50_000
 _ID: Final = ("stage", "lane", "name", "sequence")
 
 
-def job_steps(operations: pl.DataFrame) -> JobSteps | None:
-    """Return the steps of a job; None where no step has the operations of the others.
+class Placed(msgspec.Struct, frozen=True):
+    """The operations of a job, placed in the graph that all its replicas and steps have in common.
 
-    ``operations`` has ``rank`` and the columns :data:`OPERATIONS`. Steps without some of the
-    operations that most steps have are left out.
+    ``template`` has a row for each place: an operation of one step of the first replica. ``rows``
+    are all operations with their ``place``. ``edges`` are the distinct ``source`` and ``target``
+    places of operations that wait for others; those of a meeting begin together, ``across`` all
+    replicas or in each.
     """
-    if operations.is_empty():
-        return None
+
+    template: pl.DataFrame
+    rows: pl.DataFrame
+    edges: pl.DataFrame
+    meetings: list[Ints]
+    across: Flags
+
+
+def placed(operations: pl.DataFrame) -> Placed:
+    """Return the places of ``operations``, which have ``rank`` and the columns :data:`OPERATIONS`.
+
+    The graph is that of the first step with as many operations as most steps have. Operations that
+    it lacks have no row.
+    """
     # Of several ranks of a stage and data-parallel rank, such as tensor-parallel ones, each is a
     # lane of its own.
     lane = pl.col("rank").rank("dense").over("stage", "dp_rank").cast(pl.Int64) - 1
@@ -63,54 +79,44 @@ def job_steps(operations: pl.DataFrame) -> JobSteps | None:
         ["rank", "step", "name", "sequence"], keep="first", maintain_order=True
     )
     first = rows.filter(dp_rank=rows["dp_rank"].min())
-    sizes = first.group_by("step").len().sort("len", "step", descending=[True, False])
-    usual = sizes["len"].mode().max()
-    candidates = sizes.filter(len=usual)["step"]
-    template = first.filter(step=candidates[0]).sort(*_ID).with_row_index("place")
+    sizes = first.group_by("step").len().sort("step")
+    usual = sizes.filter(len=sizes["len"].mode().max())["step"][0]
+    template = first.filter(step=usual).sort(*_ID).with_row_index("place")
     template = template.with_columns(pl.col("place").cast(pl.Int64))
-    replicas = rows["dp_rank"].unique().sort()
-    placed = rows.join(template.select(*_ID, "place"), on=_ID, how="inner")
-    whole = placed.group_by("step").len().filter(len=template.height * len(replicas))
-    steps = whole["step"].sort()
-    if steps.is_empty():
-        return None
-    dense = placed.filter(pl.col("step").is_in(steps.implode())).sort("place", "dp_rank", "step")
-    shape = (template.height, len(replicas), len(steps))
-    edges = _edges(template)
-    meetings, across = _meetings(template)
-    order = _in_order(template.height, edges, meetings)
-    if order is None:
-        return None
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    before: list[list[int]] = [[] for _ in order]
-    for source, target in edges.iter_rows():
-        before[position[target]].append(position[source])
-    start, duration, rank = (
-        dense[name].cast(pl.Int64).to_numpy().reshape(shape)[order]
-        for name in ("start_ns", "time_ns", "rank")
+    rows = rows.join(template.select(*_ID, "place"), on=_ID, how="inner", maintain_order="left")
+    return Placed(template, rows, _edges(template), *_meetings(template))
+
+
+def operations_of(trace: Trace) -> pl.DataFrame:
+    """Return the rows of the table of operations with ``activity``, ``rank`` and the columns
+    :data:`OPERATIONS`."""
+    activities = trace.tables.activities.with_row_index("activity").select(
+        *("activity", "rank"),
+        trace.tables.names["name"].gather(trace.tables.activities["name_id"]).alias("name"),
+        pl.col("collective").cast(pl.String),
+        pl.col("start").alias("start_ns"),
+        pl.col("duration").alias("time_ns"),
     )
-    end = start + duration
-    meetings = [np.sort(position[meeting]) for meeting in meetings]
-    time = duration.copy()
-    for together, of_all in zip(meetings, across, strict=True):
-        begun = start[together].max(axis=(0, 1) if of_all else 0)
-        # Clocks of ranks differ: a transfer can end before the other rank has begun it.
-        time[together] = np.maximum(end[together] - begun, 0)
-    places = template[order].select(
-        *("name", "stage", "micro_batch"),
-        pl.col("collective").is_not_null().alias("is_transfer"),
-    )
-    return JobSteps(
-        places,
-        [np.array(sorted(set(sources)), dtype=np.int64) for sources in before],
-        meetings,
-        across,
-        rank[:, :, 0],
-        replicas.cast(pl.Int64).to_numpy(),
-        steps.to_numpy(),
-        time,
-        end.max(axis=(0, 1)) - start.min(axis=(0, 1)),
+    rows = trace.tables.operations.join(activities, on="activity", maintain_order="left")
+    return rows.select("activity", "rank", *OPERATIONS)
+
+
+def dependencies(trace: Trace) -> pl.DataFrame:
+    """Return ``waiting`` and ``awaited``: activities of operations, and those that they wait for on
+    their rank."""
+    if trace.tables.operations.is_empty():
+        return pl.DataFrame(schema={"waiting": pl.UInt32, "awaited": pl.UInt32})
+    graph = placed(operations_of(trace))
+    key = ["rank", "step"]
+    rows = graph.rows.select("activity", "place", *key)
+    return (
+        graph.edges.join(rows.rename({"activity": "awaited"}), left_on="source", right_on="place")
+        .join(
+            rows.rename({"activity": "waiting"}),
+            left_on=["target", *key],
+            right_on=["place", *key],
+        )
+        .select("waiting", "awaited")
     )
 
 
@@ -279,7 +285,7 @@ def _messages(template: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _meetings(template: pl.DataFrame) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
+def _meetings(template: pl.DataFrame) -> tuple[list[Ints], Flags]:
     """Return the places that begin together, and which of these meetings are of all replicas."""
     messages = _messages(template).drop_nulls("number")
     sends = messages.filter("sends")
@@ -313,28 +319,3 @@ def _meetings(template: pl.DataFrame) -> tuple[list[Ints], npt.NDArray[np.bool_]
         meetings.append(part["place"].to_numpy())
         across.append(of_all)
     return meetings, np.array(across, dtype=np.bool_)
-
-
-def _in_order(places: int, edges: pl.DataFrame, meetings: list[Ints]) -> Ints | None:
-    """Return the places in an order in which each follows what it waits for, and what those of its
-    meeting wait for; None where places wait for each other in a circle."""
-    node = np.arange(places)
-    for meeting in meetings:
-        node[meeting] = meeting[0]
-    members: dict[int, list[int]] = {}
-    for place, number in enumerate(node.tolist()):
-        members.setdefault(number, []).append(place)
-    waiting = dict.fromkeys(members, 0)
-    after: dict[int, list[int]] = {}
-    for source, target in edges.iter_rows():
-        after.setdefault(int(node[source]), []).append(int(node[target]))
-        waiting[int(node[target])] += 1
-    ready = [number for number in members if not waiting[number]]
-    order: list[int] = []
-    for number in ready:
-        order += members[number]
-        for target in after.get(number, ()):
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
-    return np.array(order, dtype=np.int64) if len(order) == places else None
