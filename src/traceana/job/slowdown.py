@@ -208,15 +208,11 @@ def _explained(replays: _Replays) -> tuple[list[int], pl.DataFrame]:
         )
     ]
     excess = replays.own_steps - replays.typical_steps
+    whole = float(excess.sum())
     rows += [
-        (STEPS, str(number), None, own / ideal, None, more / whole if whole > 0 else None)
-        for number, own, ideal, more, whole in zip(
-            job.numbers,
-            replays.own_steps,
-            replays.typical_steps,
-            excess,
-            np.full(len(excess), excess.sum()),
-            strict=True,
+        (STEPS, str(number), None, ratio, None, more / whole if whole > 0 else None)
+        for number, ratio, more in zip(
+            job.numbers, replays.own_steps / replays.typical_steps, excess, strict=True
         )
     ]
     columns = {column.name: column.kind.dtype for column in SLOWDOWN}
@@ -306,22 +302,18 @@ def _slowest(work: pl.DataFrame, key: str, within: str | None) -> int | None:
     excess = per_step.with_columns(
         (pl.col("ratio") - pl.col("ratio").median().over("step", *others)).alias("excess")
     )
-    return significant(excess.group_by(key).agg("excess"), key)
-
-
-def significant(excess: pl.DataFrame, key: str) -> int | None:
-    """Return the ``key`` with the largest mean ``excess`` (a list over the steps), None where
-    chance explains it: by Student's t, times the number of keys."""
-    rows = excess.with_columns(
-        pl.col("excess").list.mean().alias("mean"),
-        pl.col("excess").list.std().alias("deviation"),
-        pl.col("excess").list.len().alias("steps"),
-    ).sort("mean", key, descending=[True, False])
-    if rows.is_empty():
-        return None
-    first = rows.row(0, named=True)
-    chance = rows.height * chance_of_mean(first["mean"], first["deviation"], first["steps"])
-    return int(first[key]) if chance < STRAGGLER_CHANCE else None
+    rows = (
+        excess.group_by(key)
+        .agg(
+            pl.col("excess").mean().alias("mean"),
+            pl.col("excess").std().alias("deviation"),
+            pl.len().alias("steps"),
+        )
+        .sort("mean", key, descending=[True, False])
+    )
+    slow, mean, deviation, steps = rows.row(0)
+    chance = rows.height * chance_of_mean(mean, deviation, steps)
+    return int(slow) if chance < STRAGGLER_CHANCE else None
 
 
 def _mostly(work: pl.DataFrame) -> str:
