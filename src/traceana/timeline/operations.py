@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
+from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -101,6 +102,7 @@ def operations_of(trace: Trace) -> pl.DataFrame:
     return rows.select("activity", "rank", *OPERATIONS)
 
 
+@per_small_trace
 def dependencies(trace: Trace) -> pl.DataFrame:
     """Return ``waiting`` and ``awaited``: activities of operations, and those that they wait for on
     their rank."""
