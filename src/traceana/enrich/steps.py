@@ -160,7 +160,7 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
     """Return the host ranges (in old traces, operators) that match ``marker``."""
     ranges = trace.tables.ranges.filter(pl.col("kind").is_in(_ON_HOST))
     named_ops = pl.lit("annotation").cast(trace.tables.ranges.schema["kind"]).alias("kind")
-    columns = ("text", "kind", "process", "thread", "start", "duration")
+    columns = ("text", "kind", "process", "thread", "start", "duration", "rank")
     operators = trace.tables.ops.select(pl.col("name").alias("text"), named_ops, *columns[2:])
     for host in (ranges.select(columns), operators):
         texts = host["text"].unique().cast(pl.String).drop_nulls()
@@ -501,6 +501,7 @@ def _step_table(ranges: pl.DataFrame, marker: str | None = None) -> pl.DataFrame
         "duration",
         "process",
         _names_of_steps(ranges["text"]).alias("source"),
+        "rank",
     ).sort("process", "start", maintain_order=True)
     if marker is not None and ordered["source"].n_unique() > 1:
         ordered = ordered.with_columns(pl.lit(marker).alias("source"))

@@ -15,6 +15,7 @@ from traceana.errors import CorruptError, NotATraceError, NotFoundError, Unknown
 from traceana.files import UNDECODABLE, check_regular
 from traceana.readers import (
     chrome,
+    job_operations,
     kineto,
     nsys,
     nvprof,
@@ -100,6 +101,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         instead="pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'",
     ),
     *torch_snapshot.FORMATS,
+    *job_operations.FORMATS,
     *kineto.FORMATS,
     *chrome.FORMATS,
     *printed.FORMATS,

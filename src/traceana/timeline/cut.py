@@ -117,7 +117,7 @@ def _filtered(tables: Tables, kept: dict[str, Flags]) -> dict[str, pl.DataFrame]
             time = int(left_out["duration"].sum()) if "duration" in table.columns else None
             ledger.add("cut", left_out.height, table=name, time_ns=time)
             table = table.filter(pl.Series(kept[name]))
-        elif name == "counters":
+        elif name in ("counters", "operations"):
             activity = from_rows(table["activity"])
             table = table.filter(pl.Series(np.append(kept["activities"], True)[activity]))
         moved = [

@@ -37,6 +37,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     layers: pl.DataFrame
     graph_calls: pl.DataFrame
     graph_dependencies: pl.DataFrame
+    operations: pl.DataFrame
     steps: pl.DataFrame
     memory: pl.DataFrame
     memory_blocks: pl.DataFrame
