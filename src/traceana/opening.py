@@ -17,7 +17,7 @@ from traceana.files import as_unicode
 from traceana.readers.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.timeline.steps import select
-from traceana.trace import Trace
+from traceana.trace import RECORDED_WITH, Trace
 
 if TYPE_CHECKING:
     from traceana.enrich import Reference
@@ -107,7 +107,7 @@ def open_trace(
     if is_bundle or len(sources) > 1 or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(source)) for source in sources))
     if not is_bundle:
-        trace = _with_timing(trace, source if source.is_dir() else source.parent)
+        trace = _with_run_files(trace, source if source.is_dir() else source.parent)
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
 
@@ -228,18 +228,27 @@ def _classified(trace: Trace, rules: Path | None, progress: Progress) -> Trace:
     return trace.with_meta(operator_rules=rule_set.operators)
 
 
-def _with_timing(trace: Trace, folder: Path) -> Trace:
-    """Return ``trace`` with the step times of the recorded run ``folder``, if it has them."""
+def _with_run_files(trace: Trace, folder: Path) -> Trace:
+    """Return ``trace`` with the step times and environment of the recorded run ``folder``."""
     from traceana.errors import TraceanaError
     from traceana.runs.run_folders import is_run, read_run
 
     if not is_run(folder):
         return trace
     try:
-        timing = read_run(folder).timing()
+        run = read_run(folder)
+        timing, environment = run.timing(), run.environment()
     except TraceanaError:
         # Its own commands say what is wrong with it: the trace does not need the file.
         return trace
+    facts = {"started_at": run.run.started_at}
+    if environment is not None:
+        facts |= environment.packages | environment.libraries | {"cpu": environment.cpu}
+        if environment.commit is not None:
+            facts["commit"] = environment.commit
+        if environment.gpus and environment.gpus[0].driver is not None:
+            facts["driver"] = environment.gpus[0].driver
+    trace = trace.with_meta(properties={**trace.meta.properties, RECORDED_WITH: facts})
     if timing is None:
         return trace
     unprofiled, profiled = timing.without_profiler, timing.with_profiler

@@ -556,7 +556,7 @@ OUTLYING_RUN: Final = _setting(
     "outlying_run",
     5,
     "A run that differs from the median of its level by so many standard deviations (by the median "
-    "absolute deviation) is an outlier, and counts as if it differed by so many.",
+    "absolute deviation) is an outlier: it is no part of the level, and moves none.",
 )
 
 # Graph replays

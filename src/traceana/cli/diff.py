@@ -222,7 +222,7 @@ def diff(
     outcome, reason = result.summary.gated(gate)
     compared = result.summary.baseline, result.summary.candidate
     label = gate_label(*(side.run.trace for side in compared))
-    return _exit_code(outcome, reason, comparing.on_inconclusive, label)
+    return gate_code(outcome, reason, comparing.on_inconclusive, label)
 
 
 def _jobs(
@@ -264,10 +264,10 @@ def _jobs(
         message("gate: no common step of all ranks of a job")
         passes = comparing.on_inconclusive == "pass"
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
-    return _exit_code(*gated(job_diff.step.decides, gate), comparing.on_inconclusive)
+    return gate_code(*gated(job_diff.step.decides, gate), comparing.on_inconclusive)
 
 
-def _exit_code(
+def gate_code(
     outcome: Gated, reason: str, on_inconclusive: Inconclusive, label: str = "gate"
 ) -> ExitCode:
     """Return the exit code of the gate; print a line if it fails or is inconclusive."""

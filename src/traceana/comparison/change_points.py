@@ -14,10 +14,12 @@ again by Student's t on all runs of both levels, from the weakest change on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import log, sqrt
+from statistics import NormalDist
 from typing import Final
 
 import msgspec
@@ -37,6 +39,7 @@ from traceana.settings import (
 )
 
 Places = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
 
 _ROUNDS: Final = (20, 80, 299)
 """Permutations of a test, in batches: it ends early where the difference is usual."""
@@ -64,6 +67,11 @@ class Change(msgspec.Struct, frozen=True):
     drift: bool = False
 
     @property
+    def rises(self) -> bool:
+        """Whether the level after is higher."""
+        return self.after > self.before
+
+    @property
     def relative(self) -> float:
         """The difference over the level before."""
         return self.after / self.before - 1 if self.before else 0.0
@@ -81,26 +89,26 @@ def change_points(
 
     Intervals are at the confidence ``level``; changes below the relative ``minimum_effect`` are
     left out. ``usual`` is the standard deviation between runs that is assumed of few runs. The p
-    values are corrected for so many ``series`` that are searched together.
+    values of Student's test are corrected for so many ``series`` that are searched together.
     """
     starts = range(0, max(len(values) - CHANGE_WINDOW // 2, 1), CHANGE_WINDOW // 2)
     tests = len(starts) * series
     chances: dict[int, float] = {}
     for start in starts:
         window = values[start : start + CHANGE_WINDOW]
-        for place, p in _divided(window, np.random.default_rng([SEED, start]), series):
+        for place, p in _divided(window, np.random.default_rng([SEED, start])):
             chances[start + place] = min(p, chances.get(start + place, 1.0))
     places = sorted(chances)
     while places:
         changes = [
-            _change(values, places, at, chances[place] * series, tests, level, usual)
+            _change(values, places, at, chances[place], tests, level, usual)
             for at, place in enumerate(places)
         ]
         doubtful = [
             change
             for change in changes
             if change.p > CHANGE_POINT_P
-            or abs(change.relative) < minimum_effect
+            or abs(change.after - change.before) < minimum_effect * min(change.before, change.after)
             or change.interval.low <= 0 <= change.interval.high
         ]
         if not doubtful:
@@ -111,11 +119,42 @@ def change_points(
     return []
 
 
+def is_usual(values: Floats) -> Flags:
+    """Return which of ``values`` are no outliers: within :data:`OUTLYING_RUN` deviations."""
+    low, high = _usual_range(values)
+    return (values >= low) & (values <= high)
+
+
 def usual_values(values: Floats) -> Floats:
-    """Return ``values`` with outliers moved to :data:`OUTLYING_RUN` deviations from the median."""
+    """Return ``values`` without outliers."""
+    return values[is_usual(values)]
+
+
+def _usual_range(values: Floats) -> tuple[float, float]:
     median = float(np.median(values))
-    room = OUTLYING_RUN * _OF_NORMAL * float(np.median(np.abs(values - median)))
-    return values if not room else np.clip(values, median - room, median + room)
+    deviation = _OF_NORMAL * float(np.median(np.abs(values - median)))
+    # Of few values none is far from the others, and of equal ones none has a deviation.
+    measured = deviation > 0 and len(values) > FEWEST_OF_LEVEL
+    room = OUTLYING_RUN * deviation if measured else math.inf
+    return median - room, median + room
+
+
+def level_difference(
+    before: Floats, after: Floats, level: float, usual: float
+) -> tuple[Interval, float]:
+    """Return the difference of the means of two sets of runs with its interval, and its p value.
+
+    Few runs may agree by chance: their interval is at least as wide as ``usual``, the standard
+    deviation between runs that is assumed of them, makes it.
+    """
+    error = usual * sqrt(1 / len(before) + 1 / len(after))
+    if len(before) + len(after) > 2:
+        few = len(before) + len(after) < 2 * ENOUGH_RUNS
+        return between_runs(before, after, level, error if few else 0.0)
+    difference = float(after.mean() - before.mean())
+    half = NormalDist().inv_cdf((1 + level) / 2) * error
+    p = 2 * NormalDist().cdf(-abs(difference) / error) if error else 1.0
+    return Interval(difference, difference - half, difference + half), p
 
 
 def levels(count: int, changes: Sequence[Change]) -> list[tuple[int, int]]:
@@ -124,23 +163,21 @@ def levels(count: int, changes: Sequence[Change]) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
-def _divided(
-    values: Floats, rng: np.random.Generator, series: int, offset: int = 0
-) -> list[tuple[int, float]]:
+def _divided(values: Floats, rng: np.random.Generator, offset: int = 0) -> list[tuple[int, float]]:
     """Return the places at which ``values`` are divided, plus ``offset``, with their p values."""
     if len(values) < 2 * FEWEST_OF_LEVEL:
         return []
-    begin, end, p = _stretch(usual_values(values), rng, series)
-    if p > CHANGE_POINT_P / series:
+    begin, end, p = _stretch(np.clip(values, *_usual_range(values)), rng)
+    if p > CHANGE_POINT_P:
         return []
     ends = [0, *(place for place in (begin, end) if 0 < place < len(values)), len(values)]
     divided = [(offset + place, p) for place in ends[1:-1]]
     for start, stop in pairwise(ends):
-        divided += _divided(values[start:stop], rng, series, offset + start)
+        divided += _divided(values[start:stop], rng, offset + start)
     return divided
 
 
-def _stretch(values: Floats, rng: np.random.Generator, series: int) -> tuple[int, int, float]:
+def _stretch(values: Floats, rng: np.random.Generator) -> tuple[int, int, float]:
     """Return begin and end of the stretch that differs most, and the p value of its difference."""
     centred = values - values.mean()
     scale = float(centred.std())
@@ -150,16 +187,11 @@ def _stretch(values: Floats, rng: np.random.Generator, series: int) -> tuple[int
     observed, chosen = _largest(centred[None])
     begin, end = (int(places[chosen[0]]) for places in _stretches(len(values))[:2])
     beyond = drawn = 0
-    needed = CHANGE_POINT_P / series
-    # More series need smaller p values, and so more permutations.
-    rounds = _ROUNDS if series == 1 else (*_ROUNDS, 400 * (series - 1))
-    most = needed * (sum(rounds) + 1)
-    for size in rounds:
-        for _ in range(0, size, 100):
-            count = min(size, 100)
-            orders = rng.permuted(np.broadcast_to(centred, (count, len(values))), axis=1)
-            beyond += int((_largest(orders)[0] >= observed[0] - _ROUNDING).sum())
-            drawn += count
+    most = CHANGE_POINT_P * (sum(_ROUNDS) + 1)
+    for size in _ROUNDS:
+        orders = rng.permuted(np.broadcast_to(centred, (size, len(values))), axis=1)
+        beyond += int((_largest(orders)[0] >= observed[0] - _ROUNDING).sum())
+        drawn += size
         if beyond >= most:
             break
     return begin, end, (1 + beyond) / (1 + drawn)
@@ -210,12 +242,10 @@ def _change(
     first = places[at]
     end = places[at + 1] if at + 1 < len(places) else len(values)
     before, after = usual_values(values[begin:first]), usual_values(values[first:end])
-    few = len(before) + len(after) < 2 * ENOUGH_RUNS
-    least = usual * sqrt(1 / len(before) + 1 / len(after)) if few else 0.0
-    if min(len(before), len(after)) < FEWEST_OF_LEVEL:
+    if min(first - begin, end - first) < FEWEST_OF_LEVEL:
         # Two windows have nearly the same place.
         chance = 1.0
-    interval, p = between_runs(before, after, level, least)
+    interval, p = level_difference(before, after, level, usual)
     return Change(
         first,
         begin,
@@ -233,7 +263,7 @@ def _with_drifts(values: Floats, changes: Sequence[Change], level: float) -> lis
     at = 0
     while at < len(changes):
         stop = at + 1
-        while stop < len(changes) and changes[stop].relative * changes[at].relative > 0:
+        while stop < len(changes) and changes[stop].rises == changes[at].rises:
             stop += 1
         group = changes[at:stop]
         drift = _drift(values, group, level)
@@ -253,11 +283,13 @@ def _drift(values: Floats, group: Sequence[Change], level: float) -> Change | No
     span = values[begin:end]
     count = end - begin
     edges = [begin, *(change.first for change in group), end]
-    stepped = [usual_values(values[start:stop]) for start, stop in pairwise(edges)]
-    of_steps = sum(float(((part - part.mean()) ** 2).sum()) for part in stepped)
+    parts = (values[start:stop] - values[start:stop].mean() for start, stop in pairwise(edges))
+    clipped = (np.clip(part, *_usual_range(part)) for part in parts)
+    of_steps = sum(float(part @ part) for part in clipped)
     x = np.arange(count) - (count - 1) / 2
     slope = float(x @ span) / float(x @ x)
-    residuals = usual_values(span - span.mean() - slope * x)
+    residuals = span - span.mean() - slope * x
+    residuals = np.clip(residuals, *_usual_range(residuals))
     of_line = float(residuals @ residuals)
     if of_line <= 0 or count < 2 * FEWEST_OF_LEVEL:
         return None
