@@ -237,17 +237,10 @@ def _with_run_files(trace: Trace, folder: Path) -> Trace:
         return trace
     try:
         run = read_run(folder)
-        timing, environment = run.timing(), run.environment()
+        timing, facts = run.timing(), run.recorded_with()
     except TraceanaError:
         # Its own commands say what is wrong with it: the trace does not need the file.
         return trace
-    facts = {"started_at": run.run.started_at}
-    if environment is not None:
-        facts |= environment.packages | environment.libraries | {"cpu": environment.cpu}
-        if environment.commit is not None:
-            facts["commit"] = environment.commit
-        if environment.gpus and environment.gpus[0].driver is not None:
-            facts["driver"] = environment.gpus[0].driver
     trace = trace.with_meta(properties={**trace.meta.properties, RECORDED_WITH: facts})
     if timing is None:
         return trace

@@ -372,3 +372,43 @@ def test_no_run_is_an_error(tmp_path: Path) -> None:
         traceana.history(
             [GPU / "alexnet_b128.json.gz", GPU / "alexnet_b64.json.gz"], labels=["one"]
         )
+
+
+def test_runs_that_were_timed_without_a_profiler(tmp_path: Path) -> None:
+    for number in range(3):
+        shutil.copytree(GPU / "sweep_alexnet" / "batch=4", tmp_path / f"night{number}")
+    result = traceana.history(tmp_path)
+    assert result.frame["step_ns"].to_list() == [4_475_483] * 3
+    assert result.frame["batch"].to_list() == [4] * 3
+    assert result.frame["profiler"].to_list() == ["none"] * 3
+
+
+def test_rows_from_elsewhere_are_checked(tmp_path: Path) -> None:
+    shutil.copytree(GPU / "sweep_alexnet" / "batch=4", tmp_path / "night")
+    runs = find_stored([tmp_path])
+    rows_of(runs)
+    kept = pl.read_parquet(tmp_path / FILE)
+    for value in (None, -1, 0):
+        changed = kept.with_columns(pl.lit(value, pl.Int64).alias("step_ns"))
+        changed.write_parquet(tmp_path / FILE)
+        assert rows_of(runs).frame["step_ns"].item() == 4_475_483
+    kept.drop("step_ns").write_parquet(tmp_path / FILE)
+    assert rows_of(runs).frame["step_ns"].item() == 4_475_483
+
+
+def test_a_single_run(run: Run) -> None:
+    text = run("history", GPU / "alexnet_b128.json.gz").stdout
+    assert text.startswith("Runs    1 run, alexnet_b128")
+    assert "Changes  none" in text.replace("   ", "  ")
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[31mred", "=cmd()", "<script>x</script>", "\u202e" + "x" * 500]
+)
+def test_hostile_labels(store: Path, run: Run, hostile: str) -> None:
+    files = sorted(store.glob("run-*.gz"))[:2]
+    words = ["history", *files, "--label", hostile, "--label", "b", "--no-diff"]
+    for format_ in ("table", "md", "html", "csv"):
+        text = run(*words, "-f", format_).stdout
+        assert "\x1b" not in text
+        assert format_ != "html" or "<script>x" not in text

@@ -16,15 +16,16 @@ from traceana.analyze.roofline import utilization
 from traceana.comparison.compared_run import Run, devices
 from traceana.comparison.resampling import variance_of_statistic
 from traceana.comparison.verdicts import mean_available
-from traceana.settings import CONFIDENCE_LEVEL
+from traceana.settings import CONFIDENCE_LEVEL, RUN_TO_RUN_CPU, RUN_TO_RUN_HOST
 from traceana.table import BYTES, COUNT, LONG, NUMBER, SHARE, TEXT, TIME, Column, schema_of
 from traceana.timeline.work import has_frames, has_kernels
 from traceana.trace import RECORDED_WITH
 from traceana.trace.taxonomy import PRODUCTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from traceana.runs import RecordedRun
     from traceana.trace import Trace
 
 METHOD: Final = (
@@ -84,11 +85,8 @@ def run_row(trace: Trace) -> dict[str, Any]:
     run = Run("", trace, trace.manifest)
     program = run.trace
     steps = run.measured
-    walls = steps.frame["wall_ns"].to_numpy().astype(np.float64)
-    step_ns = float(np.median(walls))
-    deviate = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
-    half = deviate * sqrt(variance_of_statistic(walls, "median")) if len(walls) > 1 else 0.0
-    low, high = program.meta.step_interval_ns or (step_ns - half, step_ns + half)
+    step_ns, low, high = _median(steps.frame["wall_ns"].to_list())
+    low, high = program.meta.step_interval_ns or (low, high)
     available = mean_available(steps) * steps.count
     busy = int(steps.frame["busy_ns"].sum())
     used = utilization(program, trace.manifest) if steps.marked else None
@@ -107,21 +105,72 @@ def run_row(trace: Trace) -> dict[str, Any]:
     }
 
 
+def timed_row(run: RecordedRun) -> dict[str, Any] | None:
+    """Return the row of a run that was timed without a profiler; None without step times.
+
+    Raises the errors of :func:`traceana.runs.read_run`.
+    """
+    timing, environment = run.timing(), run.environment()
+    steps = None if timing is None else timing.without_profiler
+    if timing is None or steps is None or not steps.steps_ns:
+        return None
+    facts = run.recorded_with()
+    step_ns, low, high = _median(steps.steps_ns)
+    names = Counter(gpu.name for gpu in environment.gpus) if environment is not None else {}
+    used = ", ".join(f"{n} x {name}" if n > 1 else name for name, n in names.items())
+    workload = run.run.workload
+    framework = None if workload is None else workload.framework
+    return {
+        **_versions(facts, framework),
+        "commit": facts.get("commit"),
+        "date": _date(None, run.run.started_at),
+        "devices": used or "CPU",
+        "driver": facts.get("driver"),
+        "batch": timing.images_per_step,
+        "profiler": "none",
+        "steps": len(steps.steps_ns),
+        "step_ns": round(step_ns),
+        "low_ns": round(low),
+        "high_ns": round(high),
+        "measured": len(steps.steps_ns),
+        "usual_ns": round((RUN_TO_RUN_HOST if used else RUN_TO_RUN_CPU) * step_ns),
+        "items": [],
+    }
+
+
+def _median(times: Sequence[int]) -> tuple[float, float, float]:
+    """Return the median of the times of steps (ns), and the ends of its interval."""
+    walls = np.array(times, dtype=np.float64)
+    median = float(np.median(walls))
+    deviate = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
+    half = deviate * sqrt(variance_of_statistic(walls, "median")) if len(walls) > 1 else 0.0
+    return median, median - half, median + half
+
+
+def _versions(facts: Mapping[str, str], framework: str | None) -> dict[str, str | None]:
+    """Return the framework with its version, and the versions of its libraries."""
+    version = facts.get(_PACKAGES.get(framework or "", ""), "")
+    libraries = ", ".join(f"{name} {facts[name]}" for name in _LIBRARIES if name in facts)
+    return {
+        "framework": f"{framework} {version}".rstrip() if framework else None,
+        "libraries": libraries or None,
+    }
+
+
 def _facts(run: Run) -> dict[str, Any]:
     """Return what the run was measured with, and when."""
     trace = run.trace
     meta, properties = trace.meta, trace.meta.properties
     recorded = properties.get(RECORDED_WITH)
     environment: Mapping[str, str] = recorded if isinstance(recorded, dict) else {}
+    versions = _versions(environment, meta.framework)
     cuda = properties.get("cuda_runtime_version")
-    versions = {name: environment[name] for name in _LIBRARIES if name in environment}
-    if not versions and isinstance(cuda, int) and cuda:
-        versions = {"CUDA": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+    if versions["libraries"] is None and isinstance(cuda, int) and cuda:
+        versions["libraries"] = f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     driver = environment.get("driver") or properties.get("driver_version")
     options = properties.get("options")
     named = [meta.producer or meta.format]
     named += sorted(map(str, options)) if isinstance(options, tuple) else []
-    version = environment.get(_PACKAGES.get(meta.framework or "", ""), "")
     marked = trace.tables.steps["number"].n_unique()
     products = run.measured.cells.filter(pl.col("category").is_in(PRODUCTS))
     by_time = (
@@ -137,8 +186,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "date": _date(meta.epoch_ns, environment.get("started_at")),
         "devices": devices(trace),
         "driver": None if driver in (None, "0") else str(driver),
-        "framework": f"{meta.framework} {version}".rstrip() if meta.framework else None,
-        "libraries": ", ".join(f"{name} {text}" for name, text in versions.items()) or None,
+        **versions,
         "batch": run.batch,
         "shape": next(shapes, None),
         "precision": by_time["precision"].first(),

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.comparison.run_rows import ROW, run_row
+from traceana.comparison.run_rows import ROW, run_row, timed_row
 from traceana.errors import NoSuchSelectionError, TraceanaError
 from traceana.files import as_unicode, crc32, is_folder, write_whole
 from traceana.readers.inputs import Kind, is_name_of_trace, kind_of, resolve
 from traceana.readers.source import silent
 from traceana.runs.run_files import RUN_FILE
-from traceana.runs.run_folders import runs_below
+from traceana.runs.run_folders import is_run, read_run, runs_below
 from traceana.trace.bundle import MANIFEST, is_bundle
 
 FILE: Final = "traceana-history.parquet"
@@ -154,11 +154,18 @@ def _row(path: Path) -> dict[str, Any]:
     from traceana.opening import open_trace
     from traceana.timeline.work import any_work, why_no_work
 
+    if is_run(path) and not (run := read_run(path)).run.traces:
+        row = timed_row(run)
+        if row is not None:
+            return row
     trace = open_trace(path)
     if trace.is_snapshot or not any_work(trace):
         why = "a memory snapshot" if trace.is_snapshot else why_no_work(trace)
         raise NoSuchSelectionError(f"no step time ({why})")
-    return run_row(trace)
+    row = run_row(trace)
+    if not row["step_ns"]:
+        raise NoSuchSelectionError("no step time (0 ns)")
+    return row
 
 
 def state_of(path: Path) -> str:
@@ -190,7 +197,12 @@ def _kept_rows(store: Path, columns: Sequence[str]) -> pl.DataFrame:
         frame = pl.read_parquet(io.BytesIO(content), columns=list(columns))
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return empty
-    return frame if frame.schema == empty.schema else empty
+    if frame.schema != empty.schema:
+        return empty
+    # Only rows that were computed here have a time, but the file may be from anywhere.
+    return frame.filter(
+        pl.col("step_ns") > 0, ~pl.any_horizontal(pl.col("name", "state").is_null())
+    )
 
 
 def _keep(store: Path, made: Sequence[dict[str, Any]]) -> None:
