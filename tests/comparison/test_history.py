@@ -18,7 +18,7 @@ from tests.support.command_line import Run
 from traceana.comparison import run_store
 from traceana.comparison.history import History, items, run_history
 from traceana.comparison.run_rows import ROW, run_row
-from traceana.comparison.run_store import FILE, Rows, StoredRun, find_stored, rows_of
+from traceana.comparison.run_store import FILE, Rows, StoredRun, find_stored, rows_of, state_of
 from traceana.comparison.verdicts import Criteria
 from traceana.errors import ExitCode, NoSuchSelectionError, UsageError
 
@@ -248,24 +248,48 @@ def test_one_slow_run_of_five_is_an_outlier() -> None:
     assert pair.after == 2
 
 
+def recorded_store(folder: Path, *variants: tuple[str, int]) -> Path:
+    """Return a folder of recordings of ``variants``, so many of each; steps are drawn from theirs.
+
+    The row of each variant is computed once.
+    """
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = []
+    for name, count in variants:
+        made: dict[str, Any] = {}
+        for _ in range(count):
+            file = folder / f"run-{len(rows):02}.json.gz"
+            shutil.copy(GPU / f"{name}.json.gz", file)
+            made = made or run_row(traceana.open(file))
+            drawn = round(float(np.median(rng.choice(steps_of(name), 5))))
+            facts = {"step_ns": drawn, "date": f"2026-01-{len(rows) + 1:02}T00:00:00Z"}
+            rows.append({"name": file.name, "state": state_of(file), **made, **facts})
+    schema = {"name": pl.String, "state": pl.String, **ROW}
+    pl.DataFrame(rows, schema=schema).write_parquet(folder / FILE)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of ten recordings of one program, then five with pinned copies: their steps vary by
-    resampling."""
+    """Ten recordings of one program, then five with pinned copies."""
     folder = tmp_path_factory.mktemp("store")
-    rng = np.random.default_rng(0)
-    rows = []
-    for number in range(15):
-        name = "alexnet_b128" if number < 10 else "alexnet_b128_pinned"
-        file = folder / f"run-{number:02}.json.gz"
-        shutil.copy(GPU / f"{name}.json.gz", file)
-        if number in (0, 10):
-            made = run_row(traceana.open(file))
-        drawn = round(float(np.median(rng.choice(steps_of(name), 5))))
-        facts = {"step_ns": drawn, "date": f"2026-01-{number + 1:02}T00:00:00Z"}
-        rows.append({"name": file.name, "state": run_store.state_of(file), **made, **facts})
-    pl.DataFrame(rows, schema=run_store._KEPT).write_parquet(folder / FILE)
-    return folder
+    return recorded_store(folder, ("alexnet_b128", 10), ("alexnet_b128_pinned", 5))
+
+
+def test_precision_and_layout_are_changes_of_method(tmp_path: Path, run: Run) -> None:
+    variants = ("alexnet_b128", 5), ("alexnet_b128_tf32", 5), ("alexnet_b128_nhwc_tf32", 5)
+    recorded_store(tmp_path, *variants)
+    reported = json.loads(run("history", tmp_path, "-f", "json").stdout)
+    changes = [change for change in reported["sections"]["changes"] if change["kind"] == "method"]
+    assert [(change["run"], change["method"]) for change in changes] == [
+        ("run-05", "precision: fp32 → tf32"),
+        ("run-10", "memory format: contiguous → channels_last"),
+    ]
+    assert changes[0]["relative"] == pytest.approx(-0.33, abs=0.05)
+    assert changes[0]["high_ns"] < 0
+    causes = {(cause["run"], cause["change"]) for cause in reported["sections"]["causes"]}
+    assert {("run-05", "precision"), ("run-10", "memory_format")} <= causes
+    assert len(reported["meta"]["methods"]) == 3
 
 
 def test_a_change_has_its_cause(store: Path, run: Run) -> None:

@@ -435,6 +435,16 @@ def first_changes(run_diff: Diff, most: int) -> tuple[Finding, ...]:
     )
 
 
+def changed_layers(run_diff: Diff, most: int) -> str:
+    """Return the layers whose time changed most, at least by the minimum effect on the step."""
+    least = run_diff.criteria.least(*step_times(run_diff.baseline.steps, run_diff.candidate.steps))
+    rows = run_diff.by("layer").filter(
+        pl.col("role") == "layer", pl.col("delta_ns").abs() >= max(least, 1)
+    )
+    named = rows.select(pl.coalesce("b", "a"), "delta_ns").head(most).iter_rows()
+    return ", ".join(f"{layer} {signed(delta)}" for layer, delta in named)
+
+
 _FEWEST_PARTS: Final = 3
 """So many parts of a change are shown, more where there are few changes."""
 

@@ -11,7 +11,7 @@ from traceana.comparison.diff import COLUMNS, IDLE, OVERLAP, Diff
 from traceana.comparison.verdicts import step_times
 from traceana.report import display_names, numbers
 from traceana.report.page import Block, Facts, Findings, Heading, Page, Table
-from traceana.report.pages.diff import first_changes
+from traceana.report.pages.diff import changed_layers, first_changes
 from traceana.report.pages.single_table import data_of, notes_of
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result
@@ -133,6 +133,8 @@ def _facts(run_diff: Diff) -> Iterator[tuple[str, str]]:
             parts.append(f"{same:,} of {numbers.counted(rows.height, noun, plural)}")
     if parts and run_diff.same_work:
         yield "Unchanged", f"{', '.join(parts)} ({of_step})"
+    if run_diff.same_work and (layers := changed_layers(run_diff, _MOST_CAUSES)):
+        yield "Layers", layers
     kernels = run_diff.kernel_time
     if kernels is not None:
         tested = kernels.decides

@@ -34,7 +34,7 @@ from traceana.readers.source import silent
 from traceana.report import display_names, numbers
 from traceana.report.page import Axis, Block, Chart, Facts, Finding, Findings, Heading, Marks, Page
 from traceana.report.page import Part as FindingPart
-from traceana.report.pages.diff import first_changes
+from traceana.report.pages.diff import changed_layers, first_changes
 from traceana.report.pages.single_table import data_of, notes_of, table_of
 from traceana.report.result import CommandResult
 from traceana.report.text import sparkline
@@ -218,10 +218,11 @@ def _changes(past: History, causes: Sequence[Diff | None]) -> Iterator[Block]:
     findings = []
     rows = zip(past.changes.to_dicts(), causes, past.pairs, strict=True)
     for row, cause, pair in list(rows)[::-1]:
-        low, high = (numbers.signed(row[name]) for name in ("low_ns", "high_ns"))
-        times = (
-            f"{numbers.arrow(row['before_ns'], row['after_ns'])}, {level} interval {low} to {high}"
-        )
+        bounds = [row[name] for name in ("low_ns", "high_ns")]
+        unit = numbers.scale(bounds, numbers.TIME)
+        low, high = (numbers.with_sign(unit.write(bound), bound) for bound in bounds)
+        times = numbers.arrow(row["before_ns"], row["after_ns"])
+        times = f"{times}, {level} interval {low} to {high} {unit.unit}"
         commit = f"commit {row['commit'][:_COMMIT]}" if row["commit"] else ""
         if row["kind"] == "drift":
             where = f"from {row['run']} to {row['last']}"
@@ -251,6 +252,8 @@ def _lines(past: History, cause: Diff | None, pair: Pair) -> Iterator[FindingPar
         yield FindingPart(1, finding.effect, f"{finding.title}: {finding.summary}")
         for part in finding.parts[:1]:
             yield FindingPart(2, part.effect, part.summary)
+    if layers := changed_layers(cause, _MOST_CAUSES):
+        yield FindingPart(1, "", f"layers: {layers}")
     before, after = (past.frame["run"][place] for place in (pair.before, pair.after))
     yield FindingPart(1, "", f"traceana diff of {before} and {after}")
 
