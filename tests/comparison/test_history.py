@@ -20,7 +20,7 @@ from traceana.comparison.history import History, items, run_history
 from traceana.comparison.run_rows import ROW, run_row
 from traceana.comparison.run_store import FILE, Rows, StoredRun, find_stored, rows_of, state_of
 from traceana.comparison.verdicts import Criteria
-from traceana.errors import ExitCode, NoSuchSelectionError, UsageError
+from traceana.errors import ExitCode, NoSuchSelectionError, NotFoundError, UsageError
 
 GPU = Path(__file__).parents[2] / "fixtures" / "gpu"
 STEP = 20_000_000
@@ -203,6 +203,8 @@ def test_the_order_of_runs(order: str, expected: list[int]) -> None:
 def test_runs_without_a_date_need_another_order() -> None:
     with pytest.raises(UsageError, match="run1 has no date: --order given"):
         past([row(STEP, 0), row(STEP, 1) | {"date": None}])
+    undated = past([row(STEP, 0) | {"date": None}, row(STEP, 1) | {"date": None}])
+    assert undated.frame["run"].to_list() == ["run0", "run1"]
 
 
 def git(folder: Path, *words: str) -> str:
@@ -392,6 +394,8 @@ def test_no_run_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(NoSuchSelectionError, match="no run with a step time"):
         traceana.history(tmp_path)
+    with pytest.raises(NotFoundError):
+        traceana.history(tmp_path / "nothing")
     with pytest.raises(UsageError, match="1 labels for 2 runs"):
         traceana.history(
             [GPU / "alexnet_b128.json.gz", GPU / "alexnet_b64.json.gz"], labels=["one"]

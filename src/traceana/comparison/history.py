@@ -354,7 +354,8 @@ def _ordered(frame: pl.DataFrame, labels: Sequence[str], order: HistoryOrder) ->
     """Return the places of the runs in ``order``; runs that are equal in it stay as given."""
     count = range(frame.height)
     dates = frame["date"].to_list()
-    if order == "given":
+    undated = set(dates) == {None}
+    if order == "given" or (order == "date" and undated):
         return [*count]
     if order == "label":
         return sorted(count, key=lambda place: _natural(labels[place]))

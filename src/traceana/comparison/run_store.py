@@ -19,7 +19,7 @@ import msgspec
 import polars as pl
 
 from traceana.comparison.run_rows import ROW, run_row, timed_row
-from traceana.errors import NoSuchSelectionError, TraceanaError
+from traceana.errors import NoSuchSelectionError, NotFoundError, TraceanaError
 from traceana.files import as_unicode, crc32, is_folder, write_whole
 from traceana.readers.inputs import Kind, is_name_of_trace, kind_of, resolve
 from traceana.readers.source import silent
@@ -62,6 +62,8 @@ def find_stored(given: Sequence[Path]) -> list[StoredRun]:
     """
     runs: dict[Path, StoredRun] = {}
     for path in given:
+        if not path.exists():
+            raise NotFoundError(f"{path} does not exist: check the path")
         kind = kind_of(path)
         stored: list[StoredRun] = []
         if kind is Kind.RUNS:

@@ -259,6 +259,8 @@ def _lines(past: History, cause: Diff | None, pair: Pair) -> Iterator[FindingPar
 
 
 def _notes(past: History) -> Iterator[str]:
+    if past.frame["date"].null_count() == past.frame.height:
+        yield "runs without dates: in the given order, unless --order is commit or label"
     outliers = int(past.frame["outlier"].sum())
     if outliers:
         yield f"{numbers.counted(outliers, 'outlier')}, which levels leave out"
