@@ -409,6 +409,9 @@ def test_runs_that_were_timed_without_a_profiler(tmp_path: Path) -> None:
     assert result.frame["step_ns"].to_list() == [4_475_483] * 3
     assert result.frame["batch"].to_list() == [4] * 3
     assert result.frame["profiler"].to_list() == ["none"] * 3
+    by_layer = traceana.history(tmp_path, by="layer")
+    assert by_layer.frame.is_empty()
+    assert by_layer.notes[0] == "no time by layer in the runs of the newest method"
 
 
 def test_rows_from_elsewhere_are_checked(tmp_path: Path) -> None:

@@ -513,16 +513,18 @@ def items(history: History, rows: Rows, by: HistoryBy) -> pl.DataFrame:
         .explode("items")
         .unnest("items")
         .filter(pl.col("by") == by)
+        .drop_nulls()
     )
-    wide = long.pivot("run", index="item", values="time_ns", aggregate_function="sum").fill_null(0)
-    runs = [str(at) for at in range(len(line.places))]
-    lacking = [pl.lit(0, pl.Int64).alias(name) for name in runs if name not in wide.columns]
-    wide = wide.with_columns(lacking)
+    if long.is_empty():
+        return conformed(long, ITEMS)
+    names = long["item"].unique().sort()
+    numbers = long["item"].replace_strict(names, pl.int_range(len(names), eager=True))
+    times = np.zeros((len(names), len(line.places)))
+    np.add.at(times, (numbers.to_numpy(), long["run"].to_numpy()), long["time_ns"].to_numpy())
     step = float(history.frame["level_ns"][-1])
-    times = wide.select(runs).to_numpy().astype(np.float64)
     large = times.mean(axis=1) >= _LEAST_ITEM * step
     listed: list[dict[str, Any]] = []
-    for item, values in zip(wide["item"].filter(pl.Series(large)), times[large], strict=True):
+    for item, values in zip(names.filter(large), times[large], strict=True):
         changes = change_points(
             values,
             level=history.criteria.level,

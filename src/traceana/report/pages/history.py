@@ -100,7 +100,9 @@ def history(
     if by == "step":
         result = Result(past.frame.reverse(), {}, tuple(_notes(past)), RUNS)
     else:
-        result = Result(items(past, rows, by), {}, tuple(_notes(past)), ITEMS)
+        frame = items(past, rows, by)
+        nothing = () if frame.height else (f"no time by {by} in the runs of the newest method",)
+        result = Result(frame, {}, (*nothing, *_notes(past)), ITEMS)
 
     def page(shown: Arranged) -> Page:
         short = shown.frame.with_columns(pl.col("commit").str.slice(0, _COMMIT))
