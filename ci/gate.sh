@@ -12,6 +12,14 @@
 set -u
 trace=${1:?a trace, and its baseline: ci/gate.sh TRACE [BASELINE]}
 baseline=${2:-}
+for name in "$trace" "$baseline"; do
+  case $name in
+    -*)
+      echo "$name: an option, not a trace; for a file of that name give ./$name" >&2
+      exit 2
+      ;;
+  esac
+done
 output=${OUTPUT:-gate}
 mkdir -p "$output" || exit 1
 failed=0

@@ -104,7 +104,7 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
             tools = (await client.list_tools()).tools
             assert [one.name for one in tools] == [
                 *("list_traces", "advise", "diff", "table", "report", "info", "kernels", "layers"),
-                *("flops", "transfers", "lines", "idle", "critical", "whatif", "memory"),
+                *("flops", "transfers", "lines", "idle", "critical", "whatif", "memory", "samples"),
             ]
             for one in tools:
                 assert one.annotations is not None

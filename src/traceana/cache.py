@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -29,12 +30,25 @@ def folder(name: str) -> Path:
 
 def read(name: str, file: str, key: str) -> bytes | None:
     """Return the content of ``file`` in the folder ``name``; None unless it was written for ``key``
-    and is as it was written."""
+    and is as it was written, by this user (:func:`is_ours`)."""
+    path = folder(name) / file
     try:
-        known, _, content = (folder(name) / file).read_bytes().partition(b"\n")
+        if not is_ours(path):
+            return None
+        known, _, content = path.read_bytes().partition(b"\n")
     except OSError:
         return None
     return content if known == _seal(key, content) else None
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether this user owns a file of the cache and its folders, and no other may write
+    them; a group may. Classes and scripts of the cache are trusted. Raises ``OSError``."""
+    if not hasattr(os, "geteuid"):
+        return True
+    owner = os.geteuid()
+    facts = [path.lstat(), path.parent.stat(), path.parent.parent.stat()]
+    return all(fact.st_uid == owner and not fact.st_mode & stat.S_IWOTH for fact in facts)
 
 
 def write(name: str, file: str, key: str, content: bytes) -> None:

@@ -199,9 +199,17 @@ def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
 
 
 def write_output(path: Path, content: bytes | Iterable[bytes], *, force: bool) -> None:
-    """Write an output that the user named: :func:`write_whole`, raising ``CannotWriteError``."""
+    """Write an output that the user named, raising ``CannotWriteError``.
+
+    A regular file is written by :func:`write_whole`, also behind a link. A pipe or a device, which
+    ``force`` allows, stays what it is and is written to.
+    """
     try:
-        write_whole(path, content, replace=force)
+        if force and path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                file.writelines([content] if isinstance(content, bytes) else content)
+            return
+        write_whole(path.resolve() if force else path, content, replace=force)
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
 

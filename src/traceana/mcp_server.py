@@ -58,6 +58,7 @@ _MOST_FILES: Final = 5_000
 """Files that one list of traces examines."""
 _KEPT: Final = 4
 """Traces that stay open."""
+_MOST_FIRST: Final = 2**62
 _BESIDE: Final = ("layers.json", ".csv", ".csv.gz", "-wal", "-shm", "-journal")
 """How the names of files end that are read together with the trace beside them: layer manifests,
 the tables of a run of rocprof, the logs of an SQLite database."""
@@ -125,7 +126,21 @@ def server(root: Path) -> MCPServer[Any]:
             ),
             structured_output=False,
         )
+        _refuse_unknown_arguments(made, name)
     return made
+
+
+def _refuse_unknown_arguments(made: MCPServer[Any], name: str) -> None:
+    """Have the tool refuse arguments that it does not have.
+
+    The library passes over them: the answer to a misspelled selection would be of the whole trace.
+    """
+    tool = made._tool_manager.get_tool(name)
+    assert tool is not None
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters["additionalProperties"] = False
 
 
 def _answering(method: Callable[P, str]) -> Callable[P, str]:
@@ -224,7 +239,9 @@ class _Tools:
             list[str] | None, Field(description="Columns of the table; all without it.")
         ] = None,
         rows: RowLimit = 50,
-        first: Annotated[int, Field(ge=0, description="Number of the first row, from 0.")] = 0,
+        first: Annotated[
+            int, Field(ge=0, le=_MOST_FIRST, description="Number of the first row, from 0.")
+        ] = 0,
         sort: str | None = None,
     ) -> str:
         """Return rows of a canonical table of the trace: events and what they refer to.
@@ -239,7 +256,7 @@ class _Tools:
                 raise NoSuchSelectionError(
                     f"unknown column {column} of {name}: {_like(column, whole.columns)}"
                 )
-        shown = whole.slice(first).select(columns or whole.columns)
+        shown = whole.slice(first).select(*dict.fromkeys(columns or whole.columns))
         described = {
             column: {
                 "unit": definition.unit or (definition.row_of and f"row of {definition.row_of}"),

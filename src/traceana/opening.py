@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.errors import InvalidInputError, NotFoundError, UsageError
 from traceana.files import as_unicode
 from traceana.readers.source import Progress, enter, silent
-from traceana.runs.run_files import INDUCTOR_FOLDER
+from traceana.runs.run_files import INDUCTOR_FOLDER, LAYERS_FILE
 from traceana.timeline.steps import select
 from traceana.trace import RECORDED_WITH, Trace
 
@@ -114,13 +115,17 @@ def open_trace(
         trace = with_device_model(trace, device_model)
     if counters is not None:
         trace = _with_counters(trace, Path(counters), progress)
+    kept_in_bundle = is_bundle and manifest is None and (source / LAYERS_FILE).is_file()
     manifest = manifest or _manifest_beside(source)
-    if manifest is not None:
+    if kept_in_bundle:
+        # Its names and the recommendations are those that were saved.
+        trace = replace(trace, manifest=manifest)
+    elif manifest is not None:
         from traceana.analyze.manifest_layers import with_names_of
 
         # Here, so that all commands call a layer by one name.
         trace = with_names_of(trace, manifest)
-    trace = trace.with_manifest(manifest)
+        trace = trace.with_manifest(manifest)
     if as_recorded:
         trace = trace.with_meta(as_recorded=True)
     if (part := trace.meta.cut) is not None:

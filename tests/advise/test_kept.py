@@ -112,7 +112,7 @@ def test_a_damaged_file_is_named(bundle: Path) -> None:
     file = bundle / "advice.msgpack"
     file.write_bytes(file.read_bytes()[:-1])
     found = run("report", str(bundle))
-    assert found.exit_code == 14
+    assert found.exit_code == 17
     assert "advice.msgpack is damaged: save it again from the original trace" in found.stderr
 
 

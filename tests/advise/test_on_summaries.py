@@ -98,3 +98,12 @@ def test_the_command_shows_it_and_gates_need_a_timeline(tmp_path: Path, run: Run
     refused = run("advise", file, "--fail-on", "small_copies")
     assert refused.exit_code == ExitCode.EMPTY_SELECTION
     assert "summary without a timeline, which advise needs" in refused.stderr
+
+
+def test_both_directions_are_named_with_the_mean_of_all(tmp_path: Path) -> None:
+    file = printed(tmp_path, 800, 100, 50_000)
+    file.write_text(
+        file.read_text() + "  9.00%  105.000ms  60000  1.7500us  1.0us  9.0us  [CUDA memcpy DtoH]\n"
+    )
+    shown = repr(traceana.open(file).report())
+    assert "110,000 copies of 1.86 µs on average; DtoH and HtoD" in shown

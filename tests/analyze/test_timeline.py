@@ -184,3 +184,13 @@ def test_a_synchronization_hides_no_kernel_of_its_stream() -> None:
 
 def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
+
+
+def test_counters_with_one_reading_have_their_value() -> None:
+    """Each covers no time: their mean is the reading."""
+    b = TraceBuilder()
+    b.kernel("k", 0, 100)
+    for name, value in (("Power", 300.0), ("Memory", 7.0)):
+        b.row("samples", start=50, duration=0, device=0, name=name, value=value)
+    (window,) = timeline(b.build())
+    assert sorted(window.counters["mean"].to_list()) == [7.0, 300.0]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from tests.job.jobs import TRANSFER_NS, even
 from traceana.analyze.collective_ranks import Matched, match
@@ -100,8 +101,8 @@ def test_a_rank_that_is_longest_by_less_than_2_percent_is_no_straggler(
     assert found(compute) == late
 
 
-def test_a_few_steps_prove_nothing() -> None:
-    compute = even(4, 3, 1, spread=0)
+def test_two_steps_prove_nothing() -> None:
+    compute = even(4, 2, 1, spread=0)
     compute[1] *= 2
     steps, matched = tables(compute)
     (row,) = (
@@ -109,8 +110,40 @@ def test_a_few_steps_prove_nothing() -> None:
         .filter(pl.col("rank") == 1)
         .to_dicts()
     )
-    assert (row["longest"], row["steps"], row["straggler"]) == (3, 3, False)
-    assert row["p"] == pytest.approx(4 * 0.25**3)
+    assert (row["longest"], row["steps"], row["straggler"], row["p"]) == (2, 2, False, 1)
+
+
+def test_two_ranks_of_which_one_is_last_in_ten_steps() -> None:
+    compute = even(2, 10, 1, spread=0.01)
+    compute[1] += compute[1] * 5 // 100
+    assert found(compute) == [1]
+
+
+def test_the_p_of_few_steps_is_that_of_students_t() -> None:
+    excess = np.array([100_000, 120_000, 90_000, 130_000])
+    compute = even(2, 4, 1, spread=0)
+    compute[1] += 2 * excess
+    steps, matched = tables(compute)
+    rows = stragglers(own_times(comparable(steps), matched.each))
+    # Of two ranks the median is the middle between both.
+    expected = stats.ttest_1samp(excess, 0, alternative="greater").pvalue
+    assert rows.filter(rank=1)["p"].item() == pytest.approx(2 * expected, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_few_steps_of_a_slow_rank_and_of_equal_ranks(ranks: int) -> None:
+    hits = alarms = 0
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        steps = int(random.integers(4, 8))
+        alarms += bool(found(even(ranks, steps, seed, spread=0.1)))
+        slow = even(ranks, steps, seed, spread=0.01)
+        slow[0] = slow[0] * 110 // 100
+        hits += found(slow) == [0]
+    assert hits >= 280
+    # One in a hundred is expected at most, 3 of 300; 9 are improbable.
+    assert alarms < 9
 
 
 @pytest.mark.parametrize(

@@ -169,9 +169,9 @@ def test_work_has_its_figures() -> None:
     b.kernel("sgemm", 20, 1000, stream=7, op=op, call=call)
     b.kernel("other", 1020, 10, stream=7)
     of_name = {e["name"]: e["args"] for e in events(b.build()) if e.get("cat") == "stream"}
-    assert of_name["sgemm"]["flops"] == 2 * 64**3
-    assert of_name["sgemm"]["flops_per_s"] == 2 * 64**3 * 10**6
+    assert of_name["sgemm"]["operator_flops"] == 2 * 64**3
+    assert of_name["sgemm"]["operator_flops_per_s"] == 2 * 64**3 * 10**6
     assert of_name["sgemm"]["bound"] == "memory"
     assert of_name["sgemm"]["wait"] == "launch"
     assert of_name["other"]["wait"] == "stream"
-    assert "flops" not in of_name["other"]
+    assert "operator_flops" not in of_name["other"]

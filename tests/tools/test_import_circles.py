@@ -34,7 +34,7 @@ def imported(name: str, text: str, known: dict[str, Path]) -> Iterator[str]:
             up = len(package) - len(inner) - (known[name].name == "__init__.py")
             package = ".".join([*parts[: len(parts) - up], *([inner] if inner else [])])
         names = re.sub(r"#[^\n]*", "", lines or line).replace("\n", " ").split(",")
-        for one in names:
+        for one in filter(str.strip, names):
             module = f"{package}.{one.strip().split(' as ')[0].strip()}"
             yield module if module in known else package
 

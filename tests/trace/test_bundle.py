@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import shutil
@@ -16,7 +17,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.support.traces import cnn_steps
-from traceana.errors import CannotWriteError, UnknownFormatError
+from traceana.errors import (
+    CannotWriteError,
+    CorruptError,
+    NotFoundError,
+    UnknownFormatError,
+)
 from traceana.opening import open_trace
 from traceana.trace import bundle
 from traceana.trace.bundle import MANIFEST, load
@@ -102,7 +108,7 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: str) -> None:
             pl.read_parquet(file).head(1).write_parquet(file)
         case "manifest":
             (path / MANIFEST).write_text("{")
-    with pytest.raises(UnknownFormatError, match="save it again"):
+    with pytest.raises(CorruptError, match="save it again"):
         load(path)
 
 
@@ -118,7 +124,7 @@ def test_every_changed_byte_of_a_bundle_is_noticed(tmp_path: Path) -> None:
         # White space of the manifest has no meaning; a letter there does not parse.
         content[at] = content[at] ^ 1 if content[at : at + 1].isalnum() else ord("Q")
         file.write_bytes(content)
-        with pytest.raises(UnknownFormatError, match="save it again"):
+        with pytest.raises(CorruptError, match="save it again"):
             load(path)
         file.write_bytes(whole)
     assert load(path).tables.activities.height
@@ -129,7 +135,7 @@ def test_a_table_of_another_bundle_is_refused(tmp_path: Path) -> None:
     rows = cnn_steps().tables.activities.with_columns(name_id=pl.lit(1 << 20, pl.UInt32))
     assert rows.schema == cnn_steps().tables.activities.schema
     rows.write_parquet(path / "activities.parquet")
-    with pytest.raises(UnknownFormatError, match=r"activities\.parquet is damaged: save it again"):
+    with pytest.raises(CorruptError, match=r"activities\.parquet is damaged: save it again"):
         load(path)
 
 
@@ -163,3 +169,35 @@ def test_recorded_run_opens_again(tmp_path: Path) -> None:
     bundle.save(trace, tmp_path / "bundle")
     again = open_trace(tmp_path / "bundle")
     assert again.meta.unprofiled_step_ns == trace.meta.unprofiled_step_ns is not None
+
+
+def resealed(path: Path, name: str, change: pl.Expr) -> None:
+    """Change a table of a bundle, and make its checksums right again."""
+    manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=bundle.Manifest)
+    table = pl.read_parquet(path / f"{name}.parquet").with_columns(change)
+    checksums = bundle.write_tables(path, {name: table})
+    checksums = {**manifest.checksums, **checksums}
+    again = msgspec.structs.replace(manifest, checksums=checksums).checked()
+    (path / MANIFEST).write_bytes(msgspec.json.encode(again))
+
+
+def test_a_row_number_out_of_range_is_damage(tmp_path: Path) -> None:
+    path = cnn_steps().save(tmp_path / "run")
+    resealed(path, "activities", pl.lit(10**6, pl.UInt32).alias("layer"))
+    with pytest.raises(CorruptError, match="table activities of the bundle is damaged"):
+        _ = open_trace(path).tables.activities
+
+
+@pytest.mark.parametrize("member", [MANIFEST, "activities.parquet", "ops.parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_members_are_regular_files_in_the_bundle(tmp_path: Path, member: str, kind: str) -> None:
+    path = cnn_steps().save(tmp_path / "run")
+    (path / member).rename(tmp_path / "moved")
+    if kind == "pipe":
+        os.mkfifo(path / member)
+    else:
+        (path / member).symlink_to(tmp_path / "moved")
+    if kind == "pipe" and member == MANIFEST:
+        pytest.skip("a folder without a manifest is no bundle")
+    with pytest.raises(NotFoundError, match=f"{member} is no regular file"):
+        open_trace(path)

@@ -17,7 +17,6 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 )
 from traceana.advise.bottleneck import bottleneck
 from traceana.advise.figures import Figures, program
-from traceana.advise.on_summaries import advise_summary
 from traceana.advise.rule import RULES, Advice, Finding, Rule, Simulation, Stage
 from traceana.settings import (
     LEAST_SAVING,
@@ -49,6 +48,8 @@ def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     Of a printed summary they are those of :func:`traceana.advise.on_summaries.advise_summary`.
     """
     if trace.is_summary:
+        from traceana.advise.on_summaries import advise_summary
+
         return advise_summary(trace, program(trace))
     if batches is None and trace.kept_advice is not None:
         from traceana.advise import kept

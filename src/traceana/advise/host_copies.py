@@ -69,6 +69,8 @@ def small_copies(figures: Figures) -> Found | None:
         ("bytes_per_s", "large_bytes_per_s", "blocking", "saving_ns"),
         saving="saving_ns",
         mean_bytes=int(rows["bytes"].sum()) // int(rows["count"].sum()),
+        # Of copies without sizes: those of a printed summary.
+        mean_ns=None,
     )
     return None if found is None else with_change_of(rows, found)
 

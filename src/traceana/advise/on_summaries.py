@@ -69,11 +69,15 @@ def advise_summary(trace: Trace, program: Program) -> Advice:
         if not saving_ns or saving_ns < LEAST_SAVING * total_ns:
             continue
         count, time_ns = int(rows["count"].sum()), int(rows["time_ns"].sum())
-        first = rows.sort("time_ns", descending=True).row(0, named=True)
+        rows = rows.sort("time_ns", descending=True)
+        moved = None if rows["bytes"].null_count() else int(rows["bytes"].sum())
         figures = {
-            **{name: first.get(name) for name in ("mean_bytes", "direction", "bytes_per_s")},
+            "direction": " and ".join(rows["direction"].unique(maintain_order=True)),
+            "mean_bytes": None if moved is None else moved // count,
+            "bytes_per_s": None if moved is None else moved * 1e9 / time_ns,
             **{"count": count, "mean_ns": time_ns // count, "time_ns": time_ns},
-            **{"peak_share": first.get("peak_share"), "link": "PCIe 3.0 x16"},
+            "peak_share": None if moved is None else moved * 1e9 / time_ns / _PCIE_3_BYTES_PER_S,
+            "link": "PCIe 3.0 x16",
             **{"kernel_ns": kernel_ns, "exposed_ns": None, "large_bytes_per_s": None},
         }
         evidence = rows.select(name for name in _EVIDENCE if name in rows.columns)

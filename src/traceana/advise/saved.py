@@ -36,8 +36,8 @@ def save(
         return bundle.save(anonymous(part) if anonymize else part, path, overwrite=overwrite)
     if anonymize:
         trace = anonymous(trace)
-    # As it will be opened: without a manifest.
-    again = Trace(trace.meta.saved(), trace.tables)
+    # As it will be opened.
+    again = Trace(trace.meta.saved(), trace.tables).with_manifest(trace.manifest)
     try:
         has_no_timeline = trace.is_summary or trace.is_snapshot
         advice = None if has_no_timeline else kept.written(advise(without_profiler(again)))

@@ -6,7 +6,7 @@ history did not allocate was live all the time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
@@ -43,7 +43,7 @@ from traceana.trace.work import NO_LINE, OUTSIDE, frame_labels, layer_labels
 from traceana.vocabulary.option_words import MemoryBy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from traceana.trace import Trace
 
@@ -849,6 +849,15 @@ def _snapshot_notes(trace: Trace, every: pl.DataFrame) -> list[str]:
         f"peak within the recorded history of {every.height:,} events; sizes are requested bytes, "
         "which the allocator rounds up (memory --by pool)"
     ]
+    before = every.group_by(PER_DEVICE, maintain_order=True).agg(
+        (pl.col("allocated") - pl.col("bytes")).first().alias("start_bytes"),
+        pl.col("allocated").max(),
+    )
+    notes += [
+        f"{row['start_bytes']:,} bytes were allocated on {_place(row)} when the history began: "
+        "more than at its peak"
+        for row in before.filter(pl.col("start_bytes") > pl.col("allocated")).to_dicts()
+    ]
     failed = _select_rows(trace.tables.memory, *_selected(trace)).filter(
         pl.col("failed_bytes").is_not_null()
     )
@@ -857,9 +866,14 @@ def _snapshot_notes(trace: Trace, every: pl.DataFrame) -> list[str]:
         free = row["device_free_bytes"]
         left = "" if free is None else f", {free:,} free on the device"
         notes.append(
-            f"out of memory on device {row['device']} at {row['time'] / 1e9:.6f} s: "
+            f"out of memory on {_place(row)} at {row['time'] / 1e9:.6f} s: "
             f"{row['failed_bytes']:,} bytes requested{left}; {line}"
         )
     if failed.height > _MOST_FAILED:
         notes.append(f"out of memory: {failed.height - _MOST_FAILED:,} more allocations failed")
     return notes
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    rank = "" if row["rank"] is None else f"rank {row['rank']}, "
+    return f"{rank}device {row['device']}"

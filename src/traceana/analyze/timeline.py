@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.samples import MAIN
 from traceana.timeline.steps import measured_steps
 from traceana.trace.schema import ROW
 from traceana.trace.work import labels
@@ -130,6 +129,8 @@ def _counters(samples: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
         return pl.DataFrame()
     series = ("rank", "device", "name", "unit")
     begin, stop = pl.col("start"), pl.col("start") + pl.col("duration")
+    from traceana.analyze.samples import MAIN
+
     inside = samples.filter((begin < end) & (stop > start)).with_columns(
         pl.max_horizontal("start", pl.lit(start)).alias("begin"),
         pl.min_horizontal(stop, pl.lit(end)).alias("stop"),
@@ -158,7 +159,11 @@ def _counters(samples: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
             *(pl.col(key).first() for key in series),
             pl.col("begin").min().alias("start_ns"),
             (pl.col("stop").max() - pl.col("begin").min()).alias("time_ns"),
-            ((pl.col("value") * length).sum() / length.sum()).alias("mean"),
+            # The only reading of a counter covers no time.
+            pl.when(length.sum() > 0)
+            .then((pl.col("value") * length).sum() / length.sum())
+            .otherwise(pl.col("value").mean())
+            .alias("mean"),
             pl.col("value").min().alias("min"),
             pl.col("value").max().alias("max"),
         )

@@ -169,6 +169,9 @@ def choose_threads(words: Sequence[str]) -> bool:
     the processor. Variables that the user has set stay. A folder of more than a thousand files
     counts as large.
     """
+    if os.environ.get("POLARS_MAX_THREADS", "1").strip("+0 ") == "":
+        # With no threads polars would panic.
+        del os.environ["POLARS_MAX_THREADS"]
     if "--calibrate" in words:
         return False
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

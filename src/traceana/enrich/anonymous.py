@@ -40,8 +40,8 @@ _PUBLIC_OPERATOR: Final = re.compile(
 )
 _KEPT: Final = frozenset(
     {
-        *(("ops", name) for name in ("input_shapes", "input_types", "input_strides")),
-        *(("ranges", name) for name in ("input_shapes", "input_types")),
+        *(("ops", name) for name in ("input_shapes", "input_strides")),
+        ("ranges", "input_shapes"),
         *(
             ("instructions", name)
             for name in (
@@ -60,7 +60,7 @@ _KEPT: Final = frozenset(
         ("process_groups", "ranks"),
         ("summary", "name"),
         ("counters", "name"),
-        *(("samples", name) for name in ("name", "unit")),
+        ("samples", "unit"),
         *(("ledger", name) for name in ("reason", "table")),
     }
 )
@@ -140,7 +140,7 @@ def anonymous(trace: Trace) -> Trace:
     """Return ``trace`` without the words that its program and its machine gave.
 
     Kernels, calls, shapes, sizes, times and classes stay. Lines of source, what the ledger says in
-    detail, and the rules of the user are left out.
+    detail, the layer manifest and the rules of the user are left out.
     """
     pseudonyms = Pseudonyms()
     made = {}
@@ -162,8 +162,17 @@ def anonymous(trace: Trace) -> Trace:
         if name not in _OF_MACHINE
     }
     part = meta.cut and msgspec.structs.replace(meta.cut, source=SOURCE)
-    return trace.with_tables(**made).with_meta(
-        source=SOURCE, properties=properties, operator_rules=(), cut=part
+    return (
+        trace.with_manifest(None)
+        .with_tables(**made)
+        .with_meta(
+            source=SOURCE,
+            properties=properties,
+            opened=(),
+            opened_with=(),
+            operator_rules=(),
+            cut=part,
+        )
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
@@ -161,15 +160,13 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
     """Return the host ranges (in old traces, operators) that match ``marker``."""
     ranges = trace.tables.ranges.filter(pl.col("kind").is_in(_ON_HOST))
     named_ops = pl.lit("annotation").cast(trace.tables.ranges.schema["kind"]).alias("kind")
-    columns = ("text", "kind", "process", "thread", "start", "duration")
+    columns = ("text", "kind", "process", "thread", "start", "duration", "rank")
     operators = trace.tables.ops.select(pl.col("name").alias("text"), named_ops, *columns[2:])
     for host in (ranges.select(columns), operators):
         texts = host["text"].unique().cast(pl.String).drop_nulls()
         wanted = texts.filter((texts == marker) | (texts.str.extract(_STEM, 1) == marker))
         if wanted.is_empty():
-            pattern = compiled_marker(marker)
-            matches = [pattern.search(text) is not None for text in texts]
-            wanted = texts.filter(pl.Series(matches, dtype=pl.Boolean))
+            wanted = texts.filter(matches_marker(texts, marker))
         if wanted.len():
             return host.filter(pl.col("text").cast(pl.String).is_in(wanted.implode()))
     repeating = candidates(trace.tables.ranges)
@@ -195,13 +192,20 @@ def as_steps(trace: Trace, marker: str) -> pl.DataFrame:
     return trace.tables.ranges.with_columns(kind.otherwise("kind").alias("kind"))
 
 
-def compiled_marker(marker: str) -> re.Pattern[str]:
-    """Return the expression of ``--step-marker``; raises ``UsageError`` where it is invalid."""
+def matches_marker(texts: pl.Series, marker: str) -> pl.Series:
+    """Return which ``texts`` the expression of ``--step-marker`` matches.
+
+    The time is linear in the texts, which a trace or the expression could else make endless. So
+    look-arounds and back-references are not supported: ``UsageError``, as for an invalid one.
+    """
     try:
-        return re.compile(marker)
-    except re.error as error:
+        return texts.str.contains(marker)
+    except pl.exceptions.ComputeError as error:
+        first, *lines = str(error).splitlines()
+        reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        reason = (reasons or [first.removeprefix("regex error: ")])[0]
         raise UsageError(
-            f"--step-marker {marker!r}: invalid regular expression: {error}"
+            f"--step-marker {marker!r}: invalid regular expression: {reason}"
         ) from error
 
 
@@ -497,6 +501,7 @@ def _step_table(ranges: pl.DataFrame, marker: str | None = None) -> pl.DataFrame
         "duration",
         "process",
         _names_of_steps(ranges["text"]).alias("source"),
+        "rank",
     ).sort("process", "start", maintain_order=True)
     if marker is not None and ordered["source"].n_unique() > 1:
         ordered = ordered.with_columns(pl.lit(marker).alias("source"))

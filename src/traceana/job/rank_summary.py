@@ -31,7 +31,9 @@ from traceana.files import (
     scratch_folder,
     umask,
 )
+from traceana.job.rank_operations import operations_of
 from traceana.timeline.idle import idle
+from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows, measured_steps, select
 from traceana.timeline.work import work
 from traceana.trace.bundle import write_tables
@@ -82,6 +84,7 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "description": pl.String,
         "group_ranks": pl.String,
     },
+    "operations": OPERATIONS,
 }
 """The tables of a summary, each with its columns."""
 
@@ -206,6 +209,7 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
         "transfers": transfers(trace).frame,
         "collectives": collectives_of(trace),
         "process_groups": process_groups,
+        "operations": operations_of(trace),
     }
     return {
         name: frame.select(pl.col(column).cast(dtype) for column, dtype in TABLES[name].items())

@@ -12,7 +12,7 @@ from contextlib import closing
 from itertools import repeat
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
@@ -21,11 +21,14 @@ from traceana import cache
 from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
 from traceana.cores import cores
 from traceana.enrich.classify import rules_in_use
-from traceana.enrich.steps import compiled_marker
+from traceana.enrich.steps import matches_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
-from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table
+from traceana.job.rank_operations import steps_of_job
+from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
+from traceana.job.replay import JobSteps, job_steps
+from traceana.job.slowdown import Slowdown, slowdown
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
     EXCESS,
@@ -59,8 +62,12 @@ from traceana.table import (
     names_of,
     schema_of,
 )
+from traceana.timeline.operations import operations_of
 from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -207,7 +214,8 @@ class Job(msgspec.Struct, frozen=True):
     ``parts`` is where the time of each rank goes, ``pipeline`` and ``experts`` are tables of
     :mod:`traceana.job.parallelism`. ``left_out`` are the ranks with too few steps to be compared
     (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
-    (:func:`~traceana.readers.ranks.check_one_run`).
+    (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain
+    by a replay of ``job_steps``; None where the steps of the job cannot be replayed.
     """
 
     rows: pl.DataFrame
@@ -225,6 +233,8 @@ class Job(msgspec.Struct, frozen=True):
     experts: pl.DataFrame
     left_out: tuple[int, ...]
     apart: str | None
+    slowdown: Slowdown | None
+    job_steps: JobSteps | None
 
     @property
     def count_text(self) -> str:
@@ -263,7 +273,7 @@ def summarize(
     # A wrong option is an error of the command, not of each rank.
     rules_in_use(None if reading.rules is None else Path(reading.rules))
     if reading.step_marker is not None:
-        compiled_marker(reading.step_marker)
+        matches_marker(pl.Series([""]), reading.step_marker)
     target = cache.folder("ranks") if folder is None else folder
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -318,7 +328,7 @@ def job(kept: Sequence[Kept]) -> Job:
         if number is not None and not summary.reason
     }
     of_ranks = {rank: folder for rank, (folder, _) in read.items()}
-    tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle")
+    tables = gathered(of_ranks, "steps", "process_groups", "collectives", "idle", "operations")
     steps = tables["steps"]
     # Ranks of a group are a long text, and each of thousands of ranks has it.
     named = tables["process_groups"].with_columns(
@@ -354,6 +364,7 @@ def job(kept: Sequence[Kept]) -> Job:
         matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
     times = own_times(compared, matched.each)
     late = stragglers(times)
+    steps_to_replay = steps_of_job(tables["operations"], times, compared, matched.each)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
@@ -370,7 +381,22 @@ def job(kept: Sequence[Kept]) -> Job:
         experts(collectives),
         tuple(left_out),
         apart,
+        None if steps_to_replay is None else slowdown(steps_to_replay),
+        steps_to_replay,
     )
+
+
+def job_steps_of(trace: Trace) -> JobSteps | None:
+    """Return the steps of the ranks of ``trace``, which is whole; None where they cannot be
+    compared."""
+    if trace.tables.operations.height:
+        return job_steps(operations_of(trace))
+    with scratch_folder() as folder:
+        folders = []
+        for number, summary in enumerate(summaries(trace)):
+            folders.append(folder / f"{number:06}")
+            write(summary, folders[-1])
+        return job([Kept(trace.meta.source, tuple(folders))]).job_steps
 
 
 def _numbers(facts: Sequence[Facts]) -> tuple[list[int | None], str]:

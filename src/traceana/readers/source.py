@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from traceana.errors import NotFoundError
+from traceana.errors import CorruptError, NotFoundError
 
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all); units are bytes of the file or rows of the database."""
@@ -18,6 +18,9 @@ BLOCK: Final = 4 << 20
 """Most bytes of a block, unless the reader asks for others."""
 _FIRST: Final = 1 << 20
 """Bytes of the first block of a file that is not compressed: what it is of is searched in it."""
+_MOST_TIMES: Final = 500
+"""A larger file inflates to at most so many times its size: traces to 10 to 40 times."""
+_LARGEST: Final = 1 << 30
 _FEWEST: Final = 4
 """A block but the last has at least a part of the most bytes, one in so many: members of a gzip
 file may be of single bytes."""
@@ -101,9 +104,15 @@ class ByteSource:
         from traceana.files import InflateError, decompressobj
 
         inflater = decompressobj(wbits=31)
+        whole = 0
         for part in parts:
             rest = part
             while rest:
+                if whole > max(_LARGEST, _MOST_TIMES * self.bytes_read):
+                    raise CorruptError(
+                        f"{self.path} inflates to more than {_MOST_TIMES} times its size: "
+                        "no profiler writes that"
+                    )
                 if inflater.eof:  # another member of the file, or padding after the last
                     rest = rest.lstrip(b"\0")
                     if not rest:
@@ -111,10 +120,12 @@ class ByteSource:
                     inflater = decompressobj(wbits=31)
                 try:
                     inflated = inflater.decompress(rest, BLOCK)
+                    whole += len(inflated)
                     yield inflated
                     # A member may hold more output than one block when its input is used up.
                     while len(inflated) == BLOCK and not (inflater.unconsumed_tail or inflater.eof):
                         inflated = inflater.decompress(b"", BLOCK)
+                        whole += len(inflated)
                         yield inflated
                 except InflateError:  # type: ignore[misc]  # isal's stub types it as an instance
                     self.truncated = self.damaged = True

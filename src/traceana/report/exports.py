@@ -161,6 +161,11 @@ def kineto(trace: Trace, *, anonymize: bool = False) -> Iterator[bytes]:
             f"{trace.meta.source} is not one Kineto file; for a bundle of the selected steps: "
             "traceana save"
         )
+    if not Path(trace.meta.source).is_file():
+        raise UsageError(
+            f"{trace.meta.source}, the Kineto file that the bundle was saved from, is not there; "
+            "for a bundle of the selected steps: traceana save"
+        )
     part = cut(trace).with_meta(host_factors=without_profiler(trace.whole).meta.host_factors)
     stepwise = part.meta.cut is not None and part.meta.cut.steps is not None
     within = extent(trace, steps_of_cut(trace)) if stepwise else None
@@ -257,16 +262,17 @@ def _without_overlaps(window: Window) -> Window:
     return msgspec.structs.replace(window, tracks=pl.concat(tracks), events=events)
 
 
-_FIGURES: Final = ("flops", "flops_per_s", "bound", "wait")
+_FIGURES: Final = ("operator_flops", "operator_flops_per_s", "bound", "wait")
 _WAITS: Final = {BY_STREAM: "stream", BY_EVENT: "event", BY_LAUNCH: "launch"}
 
 
 def _figures(trace: Trace) -> pl.DataFrame:
     """Return :data:`_FIGURES` of the work by ``row``, as texts of JSON.
 
-    ``flops`` and ``flops_per_s`` are those of all kernels of its operator (direct-equivalent, over
-    their summed time); ``bound`` is compute or memory, by the roofline; ``wait`` is what it waited
-    for: earlier work of its stream, an event or collective, or its launch, null in a selection.
+    ``operator_flops`` and ``operator_flops_per_s`` are those of all kernels of its operator
+    (direct-equivalent, over their summed time); ``bound`` is compute or memory, by the roofline;
+    ``wait`` is what it waited for: earlier work of its stream, an event or collective, or its
+    launch, null in a selection.
     """
     rows = (trace.tables.activities["kind"] != "sync").arg_true()
     counted = counted_work(trace).with_columns(rows.cast(ROW_NUMBER).alias("row"))
@@ -287,11 +293,11 @@ def _figures(trace: Trace) -> pl.DataFrame:
         .join(of_work, on="row", how="left", maintain_order="left")
         .select(
             "row",
-            pl.when(computes).then("flops").cast(pl.String).alias("flops"),
+            pl.when(computes).then("flops").cast(pl.String).alias("operator_flops"),
             pl.when(computes, pl.col("unit_ns") > 0)
             .then((pl.col("flops") / pl.col("unit_ns") * 1e9).round().cast(pl.Int64))
             .cast(pl.String)
-            .alias("flops_per_s"),
+            .alias("operator_flops_per_s"),
             _quoted(bound(pl.col("flops"), pl.col("bytes"), pl.col("peak"), bandwidth)).alias(
                 "bound"
             ),

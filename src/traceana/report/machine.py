@@ -18,7 +18,8 @@ from traceana.version import __version__
 JSON_SCHEMA_VERSION: Final = 3
 """Increased when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
 
-_FORMULA: Final = ("=", "+", "-", "@")
+_FORMULA: Final = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""Beginnings of formulas, behind white space too; spreadsheets read full-width signs as others."""
 
 
 def render_json(page: Page) -> str:
@@ -115,4 +116,4 @@ def _safe(frame: pl.DataFrame, write: Callable[[str], str]) -> pl.DataFrame:
 
 def _no_formula(text: str) -> str:
     shown = plain(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

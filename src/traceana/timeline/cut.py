@@ -15,7 +15,7 @@ from traceana.columns.intervals import PER_DEVICE
 from traceana.columns.nesting import Flags, from_rows
 from traceana.timeline.steps import SELECTIONS
 from traceana.trace import Cut, Ledger, Trace
-from traceana.trace.schema import DEVICE_WORK, ROW, SCHEMA, TIME_COLUMNS
+from traceana.trace.schema import ROW, SCHEMA, TIME_COLUMNS
 
 if TYPE_CHECKING:
     from traceana.trace import Tables
@@ -67,7 +67,7 @@ def extent(trace: Trace, steps: Flags) -> tuple[int, int]:
     tables = trace.whole.tables
     begin, end = pl.col("start"), pl.col("start") + pl.col("duration")
     marked = tables.steps.filter(pl.Series(steps))
-    work = tables.activities.filter(pl.col("kind").is_in(DEVICE_WORK))
+    work = tables.activities.filter(pl.col("kind") != "sync")
     rows = pl.Series(np.flatnonzero(steps), dtype=ROW)
     launched = work.filter(pl.col("step").is_in(rows.implode()))
     last = max(marked.select(end.max()).item(), launched.select(end.max()).item() or 0)
@@ -117,7 +117,7 @@ def _filtered(tables: Tables, kept: dict[str, Flags]) -> dict[str, pl.DataFrame]
             time = int(left_out["duration"].sum()) if "duration" in table.columns else None
             ledger.add("cut", left_out.height, table=name, time_ns=time)
             table = table.filter(pl.Series(kept[name]))
-        elif name == "counters":
+        elif name in ("counters", "operations"):
             activity = from_rows(table["activity"])
             table = table.filter(pl.Series(np.append(kept["activities"], True)[activity]))
         moved = [

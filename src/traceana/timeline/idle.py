@@ -252,13 +252,14 @@ def _gaps_with_causes(
     limits = {rank: (start, end) for rank, start, end in capture(whole).iter_rows()}
     parts = [pl.DataFrame(schema=_GAPS)]
     if work:
-        causes = CauseFinder(whole)
+        causes, of_devices = CauseFinder(whole), []
         for of_device in work:
             rank, _ = of_device.device
             step = whole.tables.activities["step"][int(of_device.row[0])]
             first_step = None if step is None else int(whole.tables.steps["start"][step])
-            blocks = gaps(of_device, *limits[rank], first_step).iter_slices(_BLOCK)
-            parts += [causes.with_causes(block).select(*_GAPS) for block in blocks]
+            of_devices.append(gaps(of_device, *limits[rank], first_step))
+        blocks = pl.concat(of_devices).iter_slices(_BLOCK)
+        parts += [causes.with_causes(block).select(*_GAPS) for block in blocks]
     cpus = {}
     for rank, device in devices:
         if device == CPU_DEVICE:

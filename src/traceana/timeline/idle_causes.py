@@ -129,6 +129,8 @@ class CauseFinder:
         divided = np.flatnonzero((thread != NONE) & np.isin(wait_cause, (HOST, LAUNCH_LATENCY)))
         for number, positions in rows_of(thread[divided]):
             rows = divided[positions]
+            # Threads launch for several devices.
+            rows = rows[np.argsort(start[rows], kind="stable")]
             cause[rows], explained[rows], middle[rows], row[rows] = largest_causes(
                 self._host_times[number],
                 start[rows],

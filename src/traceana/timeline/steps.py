@@ -426,7 +426,8 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
         trace,
         "selected_ranks",
         wanted,
-        counters=_counters(trace, kept),
+        counters=_of_kept(trace, "counters", kept),
+        operations=_of_kept(trace, "operations", kept),
         devices=trace.tables.devices.filter(pl.col("rank").is_in(wanted)),
         samples=trace.tables.samples.filter(pl.col("rank").is_in(wanted)),
         **_renumbered(trace, kept, pl.col("rank").is_in(wanted)),
@@ -461,9 +462,14 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
     chosen = pl.col("number").is_in(wanted)
     rows = trace.tables.steps.select(chosen).to_series().arg_true()
     kept = trace.tables.activities["step"].is_in(rows.implode()).fill_null(value=False)
-    counters = _counters(trace, kept)
-    made = _renumbered(trace, kept, chosen)
-    return _narrowed(trace, "selected_steps", wanted, counters=counters, **made)
+    return _narrowed(
+        trace,
+        "selected_steps",
+        wanted,
+        counters=_of_kept(trace, "counters", kept),
+        operations=_of_kept(trace, "operations", kept),
+        **_renumbered(trace, kept, chosen),
+    )
 
 
 def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
@@ -484,21 +490,23 @@ def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
         "selected_devices",
         wanted,
         activities=trace.tables.activities.filter(kept),
-        counters=_counters(trace, kept),
+        counters=_of_kept(trace, "counters", kept),
+        operations=_of_kept(trace, "operations", kept),
         samples=trace.tables.samples.filter(pl.col("device").is_in(wanted)),
     )
 
 
-def _counters(trace: Trace, kept: pl.Series) -> pl.DataFrame:
-    """Return the counters of ``kept`` activities, and those without one, with their new rows."""
-    counters = trace.tables.counters
-    if counters.is_empty():
-        return counters
-    rows = counters["activity"]
+def _of_kept(trace: Trace, table: str, kept: pl.Series) -> pl.DataFrame:
+    """Return the rows of ``table`` of ``kept`` activities, and those without one, with the new
+    rows of their activities."""
+    rows = trace.tables[table]
+    if rows.is_empty():
+        return rows
+    activity = rows["activity"]
     selected = kept.fill_null(False)
-    moved = (selected.cum_sum() - 1).cast(pl.UInt32).gather(rows)
-    return counters.with_columns(moved.alias("activity")).filter(
-        rows.is_null() | selected.gather(rows)
+    moved = (selected.cum_sum() - 1).cast(pl.UInt32).gather(activity)
+    return rows.with_columns(moved.alias("activity")).filter(
+        activity.is_null() | selected.gather(activity)
     )
 
 

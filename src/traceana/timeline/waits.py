@@ -19,6 +19,7 @@ import polars as pl
 from traceana.columns.distinct import Texts, distinct, first_rows, numbered
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.timeline import operations
 from traceana.timeline.copies import blocking_copies
 from traceana.trace import per_small_trace
 from traceana.trace.schema import DEVICE_WORK, NODES_OF_GRAPH
@@ -80,7 +81,8 @@ class WorkWaits(msgspec.Struct, frozen=True):
     """The work of another stream that it waited for; NONE without."""
     dependencies: Ints
     """Pairs of rows: a node of a CUDA graph, and one that it depends on in its replay, where the
-    dependencies of the graph are recorded."""
+    dependencies of the graph are recorded; an operation of a training job, and one that it waits
+    for."""
     by_record: Ints
     """The last work before a recorded event that its stream waits for, also if that had ended
     before; NONE without."""
@@ -206,6 +208,8 @@ def work_waits(
     by_record = np.where(by_record == NONE, by_call, by_record)
     in_graph = _node_before(call, work["name_id"].to_numpy(), stream, start, end)
     dependencies = _graph_dependencies(trace, work)
+    if trace.tables.operations.height:
+        dependencies = np.concatenate((dependencies, _operation_dependencies(trace, work)))
     if len(dependencies):
         # Of the nodes that it depends on the one that ended last counts: the last row.
         in_graph[_of_recorded_graphs(trace, work)] = NONE
@@ -373,6 +377,20 @@ def _graph_dependencies(trace: Trace, work: pl.DataFrame) -> Ints:
         .sort("waiting", "awaited")
     )
     return pairs.select(pl.col("waiting", "awaited").cast(pl.Int64)).to_numpy()
+
+
+def _operation_dependencies(trace: Trace, work: pl.DataFrame) -> Ints:
+    """Return rows of ``work``, operations of a training job, and of those that each waits for on
+    its rank: an array of pairs."""
+    rows = work.select("row").with_row_index("position")
+    pairs = (
+        operations.dependencies(trace)
+        .join(rows.rename({"position": "at"}), left_on="waiting", right_on="row")
+        .join(rows.rename({"position": "before"}), left_on="awaited", right_on="row")
+        .filter(pl.col("before") < pl.col("at"))
+        .sort("at", "before")
+    )
+    return pairs.select(pl.col("at", "before").cast(pl.Int64)).to_numpy()
 
 
 def _of_recorded_graphs(trace: Trace, work: pl.DataFrame) -> Flags:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
 
-from traceana.errors import CannotWriteError, UnknownFormatError
+from traceana.errors import CannotWriteError, CorruptError, NotFoundError, UnknownFormatError
 from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
+from traceana.runs.run_files import LAYERS_FILE
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 from traceana.trace.tables import Tables
 from traceana.trace.trace import Trace, TraceMeta
@@ -116,6 +118,8 @@ def save(
 
 
 def _write(folder: Path, trace: Trace, advice: bytes | None) -> None:
+    if trace.manifest is not None:
+        (folder / LAYERS_FILE).write_text(trace.manifest.to_json(), encoding="utf-8")
     checksums = write_tables(folder, trace.tables)
     if advice is not None:
         checksums[_ADVICE] = crc32(advice)
@@ -146,14 +150,15 @@ def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[str, 
 def load(path: Path) -> Trace:
     """Return the trace in a bundle, whose tables are decoded on first access.
 
-    Raises :class:`~traceana.errors.UnknownFormatError` if the schema version differs, or a
-    file is missing or not what was written.
+    Raises :class:`~traceana.errors.UnknownFormatError` if the schema version differs,
+    :class:`~traceana.errors.CorruptError` if a file is missing or not what was written, and
+    :class:`~traceana.errors.NotFoundError` if one is no regular file or cannot be read.
     """
     for _ in range(_ATTEMPTS):
         before = _version(path)
         try:
             return _loaded(path)
-        except UnknownFormatError:
+        except (CorruptError, NotFoundError, UnknownFormatError):
             # Another process replaced the bundle between two files.
             if _version(path) == before:
                 raise
@@ -171,33 +176,47 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 def _loaded(path: Path) -> Trace:
     again = "save it again from the original trace"
     try:
-        manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
-    except (*UNDECODABLE, OSError) as error:
-        raise UnknownFormatError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
+        manifest = msgspec.json.decode(_member(path / MANIFEST, again), type=Manifest)
+    except UNDECODABLE as error:
+        raise CorruptError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise UnknownFormatError(
             f"{path} has schema version {manifest.schema_version}, this traceana reads "
             f"{SCHEMA_VERSION}: {again}"
         )
     if manifest != manifest.checked():
-        raise UnknownFormatError(f"{path}: its {MANIFEST} is damaged: {again}")
+        raise CorruptError(f"{path}: its {MANIFEST} is damaged: {again}")
     tables = {name: _table(path, name, manifest, again) for name in TABLES}
     kept = _ADVICE in manifest.checksums
     advice = _content(path / _ADVICE_FILE, manifest.checksums[_ADVICE], again) if kept else None
-    return Trace(manifest.meta, Tables(tables), kept_advice=advice)
+    held = Tables(tables, heights=manifest.rows)
+    return Trace(manifest.meta, held, kept_advice=advice)
 
 
 def _content(file: Path, checksum: int | None, again: str) -> bytes:
     """Return the content of a file of a bundle, after a check."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError as error:
-        raise UnknownFormatError(f"{file.parent}: {file.name} is missing: {again}") from error
-    except OSError as error:
-        raise UnknownFormatError(f"{file.parent}: {file.name} cannot be read: {again}") from error
+    content = _member(file, again)
     if crc32(content) != checksum:
-        raise UnknownFormatError(f"{file.parent}: {file.name} is damaged: {again}")
+        raise CorruptError(f"{file.parent}: {file.name} is damaged: {again}")
     return content
+
+
+def _member(file: Path, again: str) -> bytes:
+    """Return the content of a regular file in the folder of a bundle.
+
+    A link may lead to any file of the machine, and a pipe or a device may have no end.
+    """
+    try:
+        if not stat.S_ISREG(file.lstat().st_mode):
+            raise NotFoundError(
+                f"{file.parent}: {file.name} is no regular file, but a link, a pipe or a device: "
+                "copy the bundle with its files"
+            )
+        return file.read_bytes()
+    except FileNotFoundError as error:
+        raise CorruptError(f"{file.parent}: {file.name} is missing: {again}") from error
+    except OSError as error:
+        raise NotFoundError(f"{file.parent}: {file.name} cannot be read: {again}") from error
 
 
 def _table(path: Path, name: str, manifest: Manifest, again: str) -> pl.LazyFrame:
@@ -208,7 +227,7 @@ def _table(path: Path, name: str, manifest: Manifest, again: str) -> pl.LazyFram
         schema = dict(frame.collect_schema())
         height = frame.select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise UnknownFormatError(f"{path}: {file.name} cannot be read: {again}") from error
+        raise CorruptError(f"{path}: {file.name} cannot be read: {again}") from error
     if list(schema.items()) != list(TABLES[name].items()) or height != manifest.rows.get(name):
-        raise UnknownFormatError(f"{path}: {file.name} does not match the manifest: {again}")
+        raise CorruptError(f"{path}: {file.name} does not match the manifest: {again}")
     return frame

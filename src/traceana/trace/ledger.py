@@ -111,6 +111,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "truncated": ("problem", "the file is truncated"),
     "cut_table": ("problem", "printed tables without all their rows"),
     "damaged": ("problem", "the file is damaged: events lost or wrong"),
+    "empty": ("problem", "events without a name, a time and values"),
     "unnamed": ("problem", "events whose name is missing from the file"),
     "skipped_file": ("problem", "unreadable files of the folder"),
     "apart": ("problem", "ranks by file name whose captures do not overlap"),

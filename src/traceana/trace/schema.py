@@ -425,6 +425,20 @@ _GRAPH_DEPENDENCIES: Final = Table(
     },
 )
 
+_OPERATIONS: Final = Table(
+    "one activity of a training job that its table of operations describes: a forward or backward "
+    "pass of a micro-batch, a send or receive between pipeline stages, a collective",
+    {
+        "activity": _row("activities", "the activity, whose name is the type of the operation"),
+        "stage": _small("pipeline stage of its rank"),
+        "dp_rank": _small("data-parallel rank of its rank"),
+        "step": _number("number of the step, as recorded"),
+        "sequence": _number("number among the operations of its type, rank and step"),
+        "micro_batch": _small("micro-batch; null of an operation of all"),
+        "model_chunk": _small("chunk of the model within its stage; null of an operation of all"),
+    },
+)
+
 _STEPS: Final = Table(
     "one step (iteration) of one process",
     {
@@ -648,6 +662,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "layers": _LAYERS,
     "graph_calls": _GRAPH_CALLS,
     "graph_dependencies": _GRAPH_DEPENDENCIES,
+    "operations": _OPERATIONS,
     "steps": _STEPS,
     "memory": _MEMORY,
     "memory_blocks": _MEMORY_BLOCKS,

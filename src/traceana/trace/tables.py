@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.errors import CorruptError, suggested
-from traceana.trace.schema import TABLES, conform, empty, join_pieces
+from traceana.trace.schema import SCHEMA, TABLES, conform, empty, join_pieces
 
 _NONE: Final[Mapping[str, pl.DataFrame]] = MappingProxyType({})
 
@@ -22,7 +22,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     are given as a ``LazyFrame``, are read on first access.
     """
 
-    __slots__ = ("_tables", "derived")
+    __slots__ = ("_heights", "_tables", "derived")
 
     activities: pl.DataFrame
     names: pl.DataFrame
@@ -37,6 +37,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     layers: pl.DataFrame
     graph_calls: pl.DataFrame
     graph_dependencies: pl.DataFrame
+    operations: pl.DataFrame
     steps: pl.DataFrame
     memory: pl.DataFrame
     memory_blocks: pl.DataFrame
@@ -51,11 +52,18 @@ class Tables(Mapping[str, pl.DataFrame]):
         self,
         tables: Mapping[str, pl.DataFrame | pl.LazyFrame] = _NONE,
         others: Tables | None = None,
+        *,
+        heights: Mapping[str, int] | None = None,
     ) -> None:
         """Hold ``tables``, else those of ``others``, else empty ones.
 
+        ``heights`` are the rows of each table, with which the row numbers in tables that are read
+        later are checked.
+
         Raises ``KeyError`` on a table or a column that the schema does not declare.
         """
+        self._heights: Mapping[str, int] | None
+        self._heights = heights if others is None else others._heights
         self.derived: dict[str, Any] = {}
         """What follows from the tables alone and is made once, by name."""
         # Those of others have the declared columns already: to compare them takes long.
@@ -74,11 +82,19 @@ class Tables(Mapping[str, pl.DataFrame]):
             try:
                 table = table.collect()
             except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-                raise CorruptError(
-                    f"table {name} of the bundle is damaged: save it again from the original trace"
-                ) from error
+                raise CorruptError(_damaged(name)) from error
+            self._check_rows(name, table)
         self._tables[name] = table
         return table.clone()
+
+    def _check_rows(self, name: str, table: pl.DataFrame) -> None:
+        """Raise ``CorruptError`` where a row number is beyond the rows of the table it is of."""
+        if self._heights is None:
+            return
+        for column, described in SCHEMA[name].columns.items():
+            most = None if described.row_of is None else table[column].max()
+            if isinstance(most, int) and most >= self._heights[str(described.row_of)]:
+                raise CorruptError(_damaged(name))
 
     if not TYPE_CHECKING:  # type checkers would otherwise accept any attribute
 
@@ -115,6 +131,10 @@ class Tables(Mapping[str, pl.DataFrame]):
             for name, table in self.items()
         )
         return f"<table><tr><th>table</th><th>rows</th><th>columns</th></tr>{rows}</table>"
+
+
+def _damaged(name: str) -> str:
+    return f"table {name} of the bundle is damaged: save it again from the original trace"
 
 
 def _known(name: str) -> str:

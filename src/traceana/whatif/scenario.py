@@ -22,7 +22,8 @@ In text a scenario is one change or several, joined by `` + ``::
     recording:FILE             convolutions take as long as those of their shapes in another trace,
                                or as the fastest of timed algorithms; fft@FILE: as that one
 
-or one of :data:`NAMED`. The words before the factor are those of :data:`WORDS`.
+or one of :data:`NAMED`. The words before the factor are those of :data:`WORDS`. Scenarios of the
+ranks of a job are in :mod:`traceana.whatif.equal_ranks`.
 """
 
 from __future__ import annotations

@@ -198,3 +198,21 @@ def test_any_counters_are_kept_or_counted(
     finite = trace.tables.samples["value"]
     assert finite.is_finite().all()
     assert (trace.tables.samples["duration"] >= 0).all()
+
+
+def test_counters_of_processes_without_a_device_are_apart(tmp_path: Path) -> None:
+    events = [
+        {"ph": "C", "name": "load (%)", "pid": pid, "ts": ts, "args": {"value": value}}
+        for pid, value in ((11, 200), (12, 800))
+        for ts in (10, 20)
+    ]
+    table = read(write(tmp_path / "t.json", [kernel("k", 1, 5), *events])).tables.samples
+    named = table.select(pl.col("name", "unit").cast(pl.String), "value").unique().sort("value")
+    assert named.rows() == [("process 11: load", "%", 200.0), ("process 12: load", "%", 800.0)]
+
+
+def test_the_unit_of_a_counter_with_several_series(tmp_path: Path) -> None:
+    event = {"ph": "C", "name": "Power (W)", "pid": 0, "ts": 10, "args": {"cpu": 5, "gpu": 300}}
+    table = read(write(tmp_path / "t.json", [kernel("k", 1, 5), event])).tables.samples
+    named = table.select(pl.col("name", "unit").cast(pl.String)).sort("name")
+    assert named.rows() == [("Power cpu", "W"), ("Power gpu", "W")]

@@ -23,7 +23,7 @@ from traceana.errors import CorruptError, UnknownFormatError
 from traceana.readers import read
 from traceana.readers.detect import detect
 from traceana.readers.nsys import directory
-from traceana.readers.nsys.directory import quiet_panics
+from traceana.readers.parquet import quiet_panics
 from traceana.trace.schema import TABLES
 
 FIXTURES = sorted((Path(__file__).parents[3] / "fixtures").glob("*nsys*.sqlite"))

@@ -116,7 +116,10 @@ class Scanner:
         return Scanned(
             events,
             [
-                Route(phase, category, None if frame == LEFT_OUT else self._names[frame], count)
+                # An event without a phase has an empty one.
+                Route(
+                    phase or "", category, None if frame == LEFT_OUT else self._names[frame], count
+                )
                 for phase, category, frame, count in routes
             ],
             {

@@ -40,7 +40,7 @@ from traceana.trace import Ledger
 
 Columns = TypeVar("Columns", bound=Counted)
 Decoder = EventDecoder[Any, Columns]
-_SEAM: Final = re.compile(rb'\}\s*,\s*\{\s*"')
+_SEAM: Final = re.compile(rb'\}\s*,\s*\{\s*["}]')
 _EVENT_SEAM: Final = re.compile(rb'(?<=\})\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts)"\s*:)')
 _SEAM_SEARCH: Final = (1 << 12, 1 << 18)
 """Bytes before the end of a block in which its last seam is searched, one after the other."""

@@ -909,9 +909,9 @@ static bool find_route(struct scan *scan, struct route **found)
 {
     static const struct span null;
     const struct plan *plan = scan->plan;
-    if (scan->state[plan->phase] != STRING)
+    if (scan->state[plan->phase] != STRING && scan->state[plan->phase] != ABSENT)
         return false;
-    const struct span *phase = &scan->value[plan->phase].text;
+    const struct span *phase = scan->state[plan->phase] == STRING ? &scan->value[plan->phase].text : &null;
     const struct span *category = scan->state[plan->category] == STRING ? &scan->value[plan->category].text : &null;
     for (int i = 0; i < scan->routes; i++) {
         *found = &scan->route[i];

@@ -83,15 +83,35 @@ def samples(counters: pl.DataFrame, devices: pl.Series, ledger: Ledger) -> pl.Da
     process, name, key = (pl.col(column).cast(pl.String) for column in ("process", "name", "key"))
     device = process.str.extract(_DEVICE).cast(pl.Int32)
     of_device = pl.when(process.is_null() & pl.col("pid").is_in(devices.implode())).then("pid")
-    of_process = pl.when(device.is_null()).then(process + ": ").fill_null("")
-    of_series = pl.when((key != "") & (key != name)).then(" " + key).fill_null("")
-    rows = counters.select(
-        pl.col("time").alias("start"),
-        pl.coalesce(device, of_device.cast(pl.Int32)).alias("device"),
-        (of_process + name + of_series).alias("name"),
-        "value",
+    counter = ("process", "pid", "name")
+    several = pl.col("key").n_unique().over(counter) > 1
+    of_series = pl.when(several & (key != "") & (key != name)).then(" " + key).fill_null("")
+    located = counters.with_columns(pl.coalesce(device, of_device.cast(pl.Int32)).alias("device"))
+    # Counters of equal names may be of several processes of the host.
+    by_number = process.is_null() & (pl.col("pid").n_unique().over("name") > 1)
+    of_process = (
+        pl.when(pl.col("device").is_not_null())
+        .then(pl.lit(""))
+        .when(process.is_not_null())
+        .then(process + ": ")
+        .when(by_number)
+        .then(pl.format("process {}: ", "pid"))
+        .otherwise(pl.lit(""))
     )
-    return with_durations(split_units(rows), ledger, at_end=False)
+    rows = split_units(
+        located.select(
+            pl.col("time").alias("start"),
+            "device",
+            (of_process + name).alias("name"),
+            of_series.alias("series"),
+            "value",
+        )
+    ).rename({"unit": "unit_of_counter"})
+    # The unit is in the name of the counter, or of the series.
+    rows = split_units(rows.with_columns(pl.col("name").cast(pl.String) + pl.col("series")))
+    unit = pl.coalesce("unit_of_counter", "unit").alias("unit")
+    rows = rows.with_columns(unit).drop("series", "unit_of_counter")
+    return with_durations(rows, ledger, at_end=False)
 
 
 def is_pm_sampled(counters: pl.DataFrame) -> bool:

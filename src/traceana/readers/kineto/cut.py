@@ -19,7 +19,7 @@ from traceana.files import UNDECODABLE
 from traceana.readers.chrome.event_decoder import Counted, EventDecoder, to_nanoseconds
 from traceana.readers.chrome.stream import read_stream
 from traceana.readers.integrity import LONGEST_TRACE_NS
-from traceana.readers.kineto.properties import OPTIONS, VERSIONS
+from traceana.readers.kineto.properties import CUT, OPTIONS, VERSIONS
 from traceana.readers.source import ByteSource
 from traceana.trace import Cut
 from traceana.trace.schema import TABLES
@@ -27,7 +27,6 @@ from traceana.trace.schema import TABLES
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-KEY: Final = "traceana"
 _STEP: Final = ("number", "start", "duration", "process", "source")
 _OF_RUN: Final = (
     *("unprofiled_step_ns", "ready_share", "spread_of_blocks", "gpu_clock_mhz"),
@@ -43,8 +42,8 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class OwnKey(msgspec.Struct, kw_only=True):
-    """The content of :data:`KEY`: ``steps`` with the columns :data:`_STEP`, their times on the
-    file's clock, and fields of the meta."""
+    """The key of a cut: ``steps`` with the columns :data:`_STEP`, their times on the file's clock,
+    and fields of the meta."""
 
     cut: Cut
     steps: list[tuple[_Number, _Number, _Duration, _Number | None, str | None]]
@@ -65,12 +64,12 @@ class OwnKey(msgspec.Struct, kw_only=True):
         return pl.DataFrame(self.steps, schema=types, orient="row")
 
 
-def own_key(keys: dict[str, Any]) -> OwnKey | None:
-    """Return what a cut has in its keys; None of other files.
+def own_key(keys: dict[str, Any]) -> OwnKey:
+    """Return what a cut has in its keys.
 
     Raises ``msgspec.ValidationError`` where traceana did not write it.
     """
-    return msgspec.convert(keys[KEY], OwnKey) if KEY in keys else None
+    return msgspec.convert(keys[CUT], OwnKey)
 
 
 class _Times(msgspec.Struct, gc=False):
@@ -113,7 +112,7 @@ def cut_text(
     )
     keys = {
         name: msgspec.Raw(msgspec.json.encode(value))
-        for name, value in {**document.keys, KEY: own}.items()
+        for name, value in {**document.keys, CUT: own}.items()
     }
     if text is not None:
         keys = _public(keys, text)
@@ -159,8 +158,6 @@ def _with_texts(text: Callable[[str], str], event: msgspec.Raw) -> bytes:
     kept = ["ph", "cat"]
     if category.lower() in _OF_DRIVER:
         kept += ["name"]
-    if fields.get("ph") == b'"C"':
-        kept += ["name", "args"]
     return msgspec.json.encode(
         {name: raw if name in kept else _replaced(text, raw) for name, raw in fields.items()}
     )
@@ -170,7 +167,7 @@ def _public(keys: dict[str, msgspec.Raw], text: Callable[[str], str]) -> dict[st
     """Return the keys that describe neither the program nor the machine but its devices."""
     kept = ("schemaVersion", "deviceProperties", "baseTimeNanoseconds", *OPTIONS, *VERSIONS)
     return {name: keys[name] for name in kept if name in keys} | {
-        name: _replaced(text, keys[name]) for name in ("distributedInfo", KEY) if name in keys
+        name: _replaced(text, keys[name]) for name in ("distributedInfo", CUT) if name in keys
     }
 
 

@@ -98,7 +98,7 @@ NO_ARGS: Final = Args()
 class Event(Struct, gc=False):
     """One element of ``traceEvents``."""
 
-    ph: str
+    ph: str = ""
     name: str = ""
     cat: str | None = None
     pid: Number = None
@@ -443,6 +443,8 @@ _FIELDS_OF_ANY_TYPE: Final = frozenset(name for name, type_ in _HINTS.items() if
 def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
     """Count ``events`` of a phase and lower-case category that have no row."""
     match phase:
+        case "":
+            columns.count("malformed", "", events)
         case "X" if category == "trace":
             columns.count("span", "", events)
         case "s" | "t" | "f":

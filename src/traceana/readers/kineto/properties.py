@@ -19,6 +19,8 @@ VERSIONS: Final = (
     "hip_driver_version",
 )
 OPTIONS: Final = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+CUT: Final = "traceana"
+"""The key of a cut: :mod:`traceana.readers.kineto.cut`."""
 _VENDORS: Final = {
     "NVIDIA": r"(?i)nvidia|tesla|geforce|quadro|titan|\bRTX\b|\bGTX\b|\bG?[HB][12]00\b|tegra",
     "AMD": r"(?i)\bAMD\b|radeon|instinct|\bMI\d{2,3}[AX]?\b|^gfx\d",

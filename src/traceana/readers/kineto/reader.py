@@ -17,7 +17,6 @@ from traceana.readers.compiled import COMPILED
 from traceana.readers.integrity import rebase, screen
 from traceana.readers.kernel_names import NameTable
 from traceana.readers.kineto import properties
-from traceana.readers.kineto.cut import KEY, own_key
 from traceana.readers.kineto.decode import DEPENDENCY, Columns
 from traceana.readers.kineto.scan import DECODER
 from traceana.readers.source import ByteSource, Progress
@@ -81,11 +80,15 @@ def assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
     tables["graph_dependencies"] = graph_dependencies(columns.frame(DEPENDENCY), device, ledger)
-    try:
-        part = own_key(keys)
-    except msgspec.ValidationError:
-        part = None
-        ledger.add("malformed", 1, table="-", kept=True, detail=f"key {KEY}")
+    part = None
+    if properties.CUT in keys:
+        from traceana.readers.kineto.cut import own_key
+
+        try:
+            part = own_key(keys)
+        except msgspec.ValidationError:
+            detail = f"key {properties.CUT}"
+            ledger.add("malformed", 1, table="-", kept=True, detail=detail)
     if part is not None:
         tables["steps"] = conform("steps", part.table())
     counters = columns.frame("counter")

@@ -1,35 +1,25 @@
 """Reads exports of nsys to a directory with one Parquet file or Arrow stream per table.
 
 A decoder allocates what a length in the file asks for, and aborts the process where memory is
-short. Lengths in a Parquet file are behind compression: a helper process decodes it first, and ends
-in place of this one. Lengths in an Arrow stream are checked against the file before it is decoded.
+short. Lengths in an Arrow stream are checked against the file before it is decoded.
 The stream is a sequence of messages, https://arrow.apache.org/docs/format/Columnar.html: the size
 of a flatbuffer, the flatbuffer, and a body, whose length is in the flatbuffer.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import struct
-import subprocess
-import sys
-import tempfile
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property
 from os import SEEK_END
 from pathlib import Path
-from threading import RLock
 from typing import Any, Final
 
 import polars as pl
-from polars.exceptions import PanicException
 
-from traceana.errors import CorruptError
 from traceana.readers.nsys.reader import read_tables
+from traceana.readers.parquet import ParquetFiles, damage
 from traceana.readers.source import Progress
 from traceana.readers.table_source import Bytes, Integer, Query
 from traceana.trace import Ledger, Trace
@@ -48,7 +38,7 @@ class TableDirectory:
         entries = [file for file in sorted(path.iterdir()) if file.suffix in (_PARQUET, _ARROW)]
         self._files = {file.stem: file for file in entries if file.is_file()}
         self._ends: dict[str, End] = {}
-        self._trial: subprocess.Popen[str] | None = None
+        self._parquet = ParquetFiles()
         self._not_files = [file.name for file in entries if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
@@ -105,68 +95,25 @@ class TableDirectory:
         expressions = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
         pages = []
         for page in raw.iter_slices(PAGE_ROWS):
-            with _damage(self._files[query.table]):
+            with damage(self._files[query.table]):
                 selected = page.select(expressions)
             pages.append(query.shape(selected))
         return pl.concat(pages) if pages else query.nothing()
 
     def _columns(self, table: str) -> tuple[str, ...]:
         file = self._files[table]
-        with _damage(file), file.open("rb") as opened:
-            if file.suffix == _PARQUET:
-                return tuple(pl.read_parquet_schema(opened))
+        if file.suffix == _PARQUET:
+            return self._parquet.columns(file)
+        with damage(file), file.open("rb") as opened:
             self._ends[table] = check_lengths(file)
             return tuple(pl.read_ipc_stream(opened, n_rows=0).columns)
 
     def _frame(self, table: str, columns: list[str] | None = None) -> pl.DataFrame:
         file = self._files[table]
         if file.suffix == _PARQUET:
-            self._try(file, columns)
-        # polars takes no path that is not UTF-8, and expands "*".
-        with _damage(file), file.open("rb") as opened:
-            if file.suffix == _ARROW:
-                return pl.read_ipc_stream(opened, columns=columns)
-            return pl.read_parquet(opened, columns=columns)
-
-    def _try(self, file: Path, columns: list[str] | None) -> None:
-        """Raise ``CorruptError`` where decoding ``columns`` of the Parquet ``file`` aborts."""
-        if self._trial is None:
-            self._trial = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("parquet_trial.py"))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            weakref.finalize(self, _end, self._trial)
-        asked, answered = self._trial.stdin, self._trial.stdout
-        assert asked is not None
-        assert answered is not None
-        with suppress(BrokenPipeError):
-            asked.write(json.dumps([str(file.absolute()), columns]) + "\n")
-            asked.flush()
-        if not answered.readline():
-            self._trial = None
-            raise CorruptError(f"{file} is damaged (it cannot be decoded): export it again")
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with suppress(BrokenPipeError):
-                stream.close()
-
-
-@contextmanager
-def _damage(file: Path) -> Iterator[None]:
-    try:
-        with quiet_panics():
-            yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise CorruptError(f"{file} is damaged ({reason}): export it again") from error
+            return self._parquet.read(file, columns)
+        with damage(file), file.open("rb") as opened:
+            return pl.read_ipc_stream(opened, columns=columns)
 
 
 def _expression(column: Integer | Bytes, schema: pl.Schema) -> pl.Expr:
@@ -305,37 +252,3 @@ def _u32(message: bytes, at: int) -> int:
 def _i64(message: bytes, at: int) -> int:
     (value,) = struct.unpack_from("<q", message, at)
     return int(value)
-
-
-_STDERR: Final = 2
-_LOCK: Final = RLock()
-
-
-@contextmanager
-def quiet_panics() -> Iterator[None]:
-    """Withhold what is printed to standard error if the body raises ``PanicException``.
-
-    Rust reports a panic on standard error before Python can catch it. What is printed otherwise
-    appears when the body ends.
-    """
-    with _LOCK:
-        try:
-            kept = os.dup(_STDERR)
-        except OSError:  # standard error is closed
-            yield
-            return
-        with tempfile.TemporaryFile() as printed:
-            os.dup2(printed.fileno(), _STDERR)
-            panicked = False
-            try:
-                yield
-            except PanicException:
-                panicked = True
-                raise
-            finally:
-                os.dup2(kept, _STDERR)
-                os.close(kept)
-                if not panicked:
-                    printed.seek(0)
-                    if text := printed.read():
-                        os.write(_STDERR, text)

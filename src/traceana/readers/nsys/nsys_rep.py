@@ -183,7 +183,7 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     path_digest = _digest(os.fsencode(source.resolve()))
     version_digest = _digest(f"{facts.st_size} {facts.st_mtime_ns}".encode())
     target = cache.folder("nsys") / f"{path_digest}-{version_digest}.sqlite"
-    if target.is_file():
+    if target.is_file() and cache.is_ours(target):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

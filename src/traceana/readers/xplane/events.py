@@ -112,6 +112,8 @@ class LineEvents:
         """Aggregates of several events, which have no time, and no row."""
         self.rounded = 0
         """Rows with a fraction of a nanosecond."""
+        self.empty = 0
+        """Events without a name, a time and stats, which have no row."""
         self.unnamed = 0
         """Rows whose name is not in the file."""
         self.unknown = 0
@@ -138,7 +140,7 @@ class LineEvents:
     @property
     def events(self) -> int:
         """The number of events in the file."""
-        return self.rows + self.damaged + self.aggregates + int(self.cut)
+        return self.rows + self.damaged + self.aggregates + self.empty + int(self.cut)
 
     def __iter__(self) -> Iterator[EventColumns]:
         begin = np.array([line.begin for line in self._lines], dtype=np.int64)
@@ -184,8 +186,12 @@ class LineEvents:
                 columns.append((part.run, name, *self._times(part)))
         run, name, start, duration, kept = map(np.concatenate, zip(*columns, strict=True))
         line = line_of_run.astype(np.uint32)[run]
-        start += self._timestamps[line]
         stats = stat_parts[0].followed_by(*stat_parts[1:])
+        empty = kept & self._unnamed[name] & (start == 0) & (duration == 0)
+        empty[stats.owner] = False
+        self.empty += int(np.count_nonzero(empty))
+        kept &= ~empty
+        start += self._timestamps[line]
         if not kept.all():
             line, name, start, duration = line[kept], name[kept], start[kept], duration[kept]
             row = (np.cumsum(kept) - 1).astype(np.uint32)

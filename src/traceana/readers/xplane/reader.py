@@ -411,6 +411,7 @@ class _Reading:
         add("malformed", events.damaged, table=table, detail=plane.name)
         add("aggregate", events.aggregates, table=table, detail=plane.name)
         add("rounded", events.rounded, table=table, kept=True, detail=plane.name)
+        add("empty", events.empty, table=table, detail=plane.name)
         add("unnamed", events.unnamed, table=table, kept=True, detail=plane.name)
         add("damaged", events.unknown, table="-", kept=True, detail=_UNKNOWN)
         add("truncated", int(events.cut), table=table, detail="last event truncated")

@@ -187,10 +187,26 @@ def left_of(chart: Chart) -> int:
     return round(longest * LETTER) + 12 + 18 * bool(chart.y.title)
 
 
+_OF_EVERY_OBJECT: Final = frozenset(
+    (
+        *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable"),
+        *("toLocaleString", "toString", "valueOf", "__proto__"),
+        *("__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
+    )
+)
+"""Names that every object of JavaScript has: Vega groups values in one."""
+_ZERO_WIDTH: Final = "\u200b"
+
+
 def short(text: object) -> str:
-    """Return ``text`` as a line of at most 500 characters that XML allows."""
+    """Return ``text`` as a line of at most 500 characters that XML allows.
+
+    A name that every object of JavaScript has ends with a space of no width.
+    """
     shown = "" if text is None else plain(str(text))
     shown = _NOT_XML.sub(lambda match: f"\\u{ord(match.group()):04x}", shown)
+    if shown in _OF_EVERY_OBJECT:
+        return shown + _ZERO_WIDTH
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 
 

@@ -19,7 +19,6 @@ from traceana.analyze.facts import facts
 from traceana.analyze.layers import LAYER_KEYS, layers
 from traceana.analyze.per_step import Basis, basis
 from traceana.analyze.roofline import Utilization, utilization
-from traceana.analyze.samples import samples
 from traceana.analyze.transfers import transfers
 from traceana.analyze.unrecorded import unrecorded
 from traceana.result import Result
@@ -70,7 +69,7 @@ class Overview(msgspec.Struct, frozen=True):
             "breakdown": self.breakdown,
             "layers": self.basis.with_step_columns(self.layers, self.basis.layers, LAYER_KEYS),
             "transfers": self.transfers,
-            **({"samples": samples(self.trace)} if self.trace.tables.samples.height else {}),
+            **_sampled(self.trace),
         }
 
     @property
@@ -203,6 +202,15 @@ def _basis(trace: Trace, classes: Result, by_layer: Result, copied: Result) -> R
         layers=common.analyzed(partial(layers, costs=False, model=trace.manifest), by_layer),
         transfers=common.analyzed(transfers, copied),
     )
+
+
+def _sampled(trace: Trace) -> dict[str, Result]:
+    """Return the section of sampled counters; empty without them."""
+    if trace.tables.samples.is_empty():
+        return {}
+    from traceana.analyze.samples import samples
+
+    return {"samples": samples(trace)}
 
 
 def by_phase(trace: Trace) -> dict[str, Result]:

@@ -26,13 +26,15 @@ from traceana.job.ranks import (
     shard_of,
     summarize,
 )
+from traceana.job.slowdown import RANK_TYPES, SLOWDOWN
 from traceana.job.sources import Source, sources
-from traceana.job.stragglers import EXCESS, STEPS, STRAGGLERS, heat, steps_needed
+from traceana.job.stragglers import EXCESS, FEWEST_STEPS, STEPS, STRAGGLERS, heat
 from traceana.job.tasks import Done, Reading
 from traceana.readers.ranks import spans
 from traceana.readers.source import silent
 from traceana.report import numbers
 from traceana.report.page import Axis, Block, Chart, Facts, Marks, Notes, Page, Table
+from traceana.report.pages import slowdown
 from traceana.report.pages.single_table import data_of, notes_of, ranked, table_of, with_values
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
@@ -108,7 +110,15 @@ def page(all_ranks: Job) -> CommandResult:
         result,
         partial(_page, all_ranks),
         screenful=24,
-        pictures=lambda: pictures(frame, all_ranks.own),
+        pictures=lambda: [
+            *pictures(frame, all_ranks.own),
+            *slowdown.pictures(
+                all_ranks.slowdown,
+                frame["rank"].drop_nulls().head(MOST_RANKS),
+                dict(zip(SHADES, (least for _, least in _BANDS), strict=True)),
+                _COLOURS,
+            ),
+        ],
         filterable=False,
     )
 
@@ -132,11 +142,17 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
         "pipeline": Result(all_ranks.pipeline, columns=PIPELINE),
         "experts": Result(all_ranks.experts, columns=EXPERTS),
     }
+    slow = all_ranks.slowdown
+    if slow is not None and slowdown.is_sound(slow):
+        sections["slowdown"] = Result(slow.rows, columns=SLOWDOWN)
+        sections["rank_types"] = Result(slow.rank_types, columns=RANK_TYPES)
     source = {"ranks": all_ranks.rows.height, "read": _count(all_ranks.rows, OK, DAMAGED)}
-    data = data_of(shown, source, sections)
-    facts = Facts(tuple(_facts(all_ranks)))
+    data = replace(data_of(shown, source, sections), summary=slowdown.summary(slow))
+    facts = Facts((*slowdown.facts(slow), *_facts(all_ranks)))
+    listed_ranks = listed["rank"].drop_nulls().head(MOST_LINES)
     blocks: tuple[Block, ...] = (
-        *(facts, table, *_heat(all_ranks), *_groups(all_ranks.groups)),
+        *(facts, table, *slowdown.blocks(slow, listed_ranks)),
+        *(*_heat(all_ranks), *_groups(all_ranks.groups)),
         *notes_of(shown.notes),
     )
     return Page("ranks", blocks, data)
@@ -281,8 +297,10 @@ def _no_straggler(all_ranks: Job) -> str:
     steps, ranks = numbers.counted(all_ranks.steps, "step"), all_ranks.stragglers.height
     if ranks < 2:
         return "one rank: nothing to compare"
-    if all_ranks.steps < (needed := steps_needed(ranks)):
-        return f"not determined: {steps}, and {ranks} ranks need {needed}"
+    if all_ranks.steps < FEWEST_STEPS:
+        return f"not determined: {steps}, at least {FEWEST_STEPS} needed"
+    if slowdown.has_cause(all_ranks.slowdown):
+        return f"no rank by its own time in {steps}: see Cause"
     return f"none in {steps}"
 
 

@@ -36,17 +36,23 @@ def whatif(
 ) -> CommandResult:
     """Return the predicted step time of each ``scenario``, without one of some usual ones.
 
-    With ``replay`` return one row: a replay of ``trace`` without a change.
+    With ``replay`` return one row: a replay of ``trace`` without a change. Scenarios of ranks have
+    no interval and no critical path; a table of a job's operations has them as its usual ones.
     """
     needs_device(trace, "whatif")
     if replay:
         return _replay(trace)
+    from traceana.whatif.equal_ranks import equal_ranks, is_of_ranks
     from traceana.whatif.whatif import BoundScenario, Model, curves, usual
     from traceana.whatif.whatif import whatif as analysis
 
     given = (
         scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else [scenario]
     )
+    if any(is_of_ranks(text) for text in given) or not (
+        given or trace.tables.operations.is_empty()
+    ):
+        return CommandResult.of(equal_ranks(trace, given), partial(_page_of_ranks, trace))
     model = Model.of(trace)
     asked = [BoundScenario.of(model, change) for change in given] or usual(model)
     if not asked or not model.processes:
@@ -129,6 +135,19 @@ def _page(
     return Page(
         "whatif", (*blocks, *notes_of(shown.notes)), data_of(shown, source_of(trace), sections)
     )
+
+
+def _page_of_ranks(trace: Trace, shown: Arranged) -> Page:
+    step = numbers.duration(int(shown.frame["step_ns"][0]))
+    ranks = numbers.counted(trace.whole.tables.activities["rank"].n_unique(), "rank")
+    facts = Facts(
+        (
+            ("Step time", f"{step} median of the job, {ranks}"),
+            ("Table", "median step after the change · saving: of the mean"),
+        )
+    )
+    blocks: tuple[Block, ...] = (facts, table_of(shown), *notes_of(shown.notes))
+    return Page("whatif", blocks, data_of(shown, source_of(trace)))
 
 
 def _displayed(scenario: str) -> str:

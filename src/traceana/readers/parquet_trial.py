@@ -1,4 +1,4 @@
-"""Reads columns of Parquet files before :mod:`traceana.readers.nsys.directory` does.
+"""Reads columns of Parquet files before :mod:`traceana.readers.parquet` does.
 
 The helper process, which a damaged page may end: the decoder allocates what a length in the page
 asks for, and aborts where that fails. A line of standard input is a file and its columns; a line of
