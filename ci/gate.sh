@@ -6,7 +6,7 @@
 # MAX_SLOWDOWN  step time that BASELINE may be exceeded by, significantly: 3%
 # FAIL_ON       rules of `traceana advise` that must not hold, with commas
 # MAX           limits of figures, with spaces: "idle=10% exposed_copy=5%"
-# OUTPUT        folder for gate.md and gate.html: gate
+# OUTPUT        folder for gate.md, comment.md and gate.html: gate
 #
 # The exit code is that of the first gate that failed, 31, or of the first error.
 set -u
@@ -37,10 +37,13 @@ no_page() {
 if [ -n "$baseline" ]; then
   traceana diff "$baseline" "$trace" --fail-if-slower "${MAX_SLOWDOWN:-3%}" \
     -o "$output/gate.md" --force || keep
+  traceana diff "$baseline" "$trace" --comment --fail-if-slower "${MAX_SLOWDOWN:-3%}" \
+    -o "$output/comment.md" --force 2> /dev/null || true
   # Charts need the extra html; the comment does not.
   traceana diff "$baseline" "$trace" -o "$output/gate.html" --force || no_page
 else
   traceana report "$trace" -o "$output/gate.md" --force || keep
+  cp "$output/gate.md" "$output/comment.md" || true
   traceana report "$trace" -o "$output/gate.html" --force || no_page
 fi
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from traceana.record.recorder import recorder
     from traceana.report.pages.compare import compare
     from traceana.report.pages.diff import diff
+    from traceana.report.pages.history import history
     from traceana.report.pages.kernels import classify
     from traceana.report.pages.ranks import ranks
     from traceana.report.result import CommandResult
@@ -32,6 +33,7 @@ __all__ = [
     "compare",
     "describe",
     "diff",
+    "history",
     "open",
     "ranks",
     "recorder",

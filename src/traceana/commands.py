@@ -19,6 +19,8 @@ from traceana.vocabulary.option_words import (
     CriticalBy,
     DiffBy,
     FlopsBy,
+    HistoryBy,
+    HistoryOrder,
     IdleBy,
     KernelsBy,
     LayersBy,
@@ -370,6 +372,23 @@ COMMANDS: Final = {
             columns="comparison.diff:PAIRS comparison.columns:FIGURES comparison.diff:RATES "
             "comparison.columns:KEYS comparison.diff:COPIES",
             options=(Option("by", DiffBy, "One row per layer, class … of both runs."),),
+            own=True,
+        ),
+        Command(
+            name="history",
+            summary="Step time of many runs in order, and the changes of its level.",
+            help="A folder of bundles or runs keeps a row for each, so that none is opened twice. "
+            "Runs that differ in device, driver, framework, batch, precision, shapes or profiler "
+            "are told apart. Each change has its interval, its first run, and the first lines of "
+            "diff between the runs before and after.",
+            example="traceana history runs/ --fail-if-slower 3%",
+            function="traceana.report.pages.history:history",
+            of="traceana",
+            columns="comparison.history:RUNS comparison.history:ITEMS",
+            options=(
+                Option("by", HistoryBy, "The step of each run, or the time of each layer, …."),
+                Option("order", HistoryOrder, "By date, commit, label, or as given."),
+            ),
             own=True,
         ),
         Command(

@@ -50,7 +50,7 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     ExitCode.EMPTY_SELECTION: "nothing to show: no device activity or operators, no timeline, a "
     "recorded run without a trace, or a step, device, column or rule that does not exist",
     ExitCode.GATE_FAILED: "a gate failed: `advise --fail-on`, `advise --max`, `diff "
-    "--fail-if-slower`",
+    "--fail-if-slower`, `history --fail-if-slower`",
     ExitCode.GATE_INCONCLUSIVE: "a gate is inconclusive, with `--on-inconclusive fail`",
     ExitCode.INVALID_FILE: "a file given with an option is invalid: `--rules`, `--model`, `--map`, "
     "`--counters`; or a configuration file",

@@ -18,7 +18,7 @@ from traceana.files import as_unicode
 from traceana.readers.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER, LAYERS_FILE
 from traceana.timeline.steps import select
-from traceana.trace import Trace
+from traceana.trace import RECORDED_WITH, Trace
 
 if TYPE_CHECKING:
     from traceana.enrich import Reference
@@ -108,7 +108,7 @@ def open_trace(
     if is_bundle or len(sources) > 1 or source.is_dir():
         trace = trace.with_meta(opened=tuple(as_unicode(str(source)) for source in sources))
     if not is_bundle:
-        trace = _with_timing(trace, source if source.is_dir() else source.parent)
+        trace = _with_run_files(trace, source if source.is_dir() else source.parent)
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
 
@@ -233,18 +233,20 @@ def _classified(trace: Trace, rules: Path | None, progress: Progress) -> Trace:
     return trace.with_meta(operator_rules=rule_set.operators)
 
 
-def _with_timing(trace: Trace, folder: Path) -> Trace:
-    """Return ``trace`` with the step times of the recorded run ``folder``, if it has them."""
+def _with_run_files(trace: Trace, folder: Path) -> Trace:
+    """Return ``trace`` with the step times and environment of the recorded run ``folder``."""
     from traceana.errors import TraceanaError
     from traceana.runs.run_folders import is_run, read_run
 
     if not is_run(folder):
         return trace
     try:
-        timing = read_run(folder).timing()
+        run = read_run(folder)
+        timing, facts = run.timing(), run.recorded_with()
     except TraceanaError:
         # Its own commands say what is wrong with it: the trace does not need the file.
         return trace
+    trace = trace.with_meta(properties={**trace.meta.properties, RECORDED_WITH: facts})
     if timing is None:
         return trace
     unprofiled, profiled = timing.without_profiler, timing.with_profiler

@@ -529,6 +529,36 @@ LONG_LAUNCH: Final = _setting(
     "A launch call that takes so many times the median of its name waited for room in the queue.",
 )
 
+# History
+CHANGE_POINT_P: Final = _setting(
+    "change_point_p",
+    0.01,
+    "Largest p value of a change point: 1 in 100 histories without a change has one by chance.",
+)
+FEWEST_OF_LEVEL: Final = _setting(
+    "fewest_of_level",
+    3,
+    "Runs from which on a level is one: one or two slow runs may be outliers.",
+)
+CHANGE_WINDOW: Final = _setting(
+    "change_window",
+    100,
+    "Runs that are searched for change points together; longer histories in windows that overlap "
+    "by half. More runs on either side hardly narrow the interval of a change.",
+)
+LINE_EVIDENCE: Final = _setting(
+    "line_evidence",
+    6,
+    "Difference of Schwarz's criterion (BIC) from which on a series drifts instead of changing at "
+    "a run: strong evidence by Kass and Raftery (1995).",
+)
+OUTLYING_RUN: Final = _setting(
+    "outlying_run",
+    5,
+    "A run that differs from the median of its level by so many standard deviations (by the median "
+    "absolute deviation) is an outlier: it is no part of the level, and moves none.",
+)
+
 # Graph replays
 CAPTURE_DISAGREEMENT: Final = _setting(
     "capture_disagreement",

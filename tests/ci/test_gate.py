@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from threading import Thread
+from typing import Any, Final, cast
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -117,9 +121,9 @@ def test_the_inputs_of_the_action_are_used() -> None:
 STUBS: Final = {
     "git": 'for last; do :; done; ln -s "$CHECKOUT" "$last"',
     "python": "",
-    "curl": "",
     "traceana": """case " $* " in
   *gate.md*) echo compared > gate/gate.md; exit "$DIFF" ;;
+  *comment.md*) echo commented > gate/comment.md; exit "$DIFF" ;;
   *gate.html*) echo "<!doctype html>" > gate/gate.html ;;
   *) exit "$ADVISE" ;;
 esac""",
@@ -148,7 +152,9 @@ def job_of_gitlab(folder: Path, *real: str, **variables: str) -> tuple[int, list
     )
     assert not after
     assert job["artifacts"]["paths"] == [f"{given['OUTPUT']}/"]
-    assert {path.name for path in (work / "gate").iterdir()} == {"gate.md", "gate.html"}
+    assert {path.name for path in (work / "gate").iterdir()} == {
+        *("gate.md", "comment.md", "gate.html")
+    }
     return code, (work / "calls").read_text("utf-8").splitlines()
 
 
@@ -188,10 +194,11 @@ def test_the_gates_of_gitlab(
     assert got == code
     assert [one for one in calls if one.startswith("traceana")] == [
         f"{diff} --fail-if-slower 3% -o gate/gate.md --force",
+        f"{diff} --comment --fail-if-slower 3% -o gate/comment.md --force",
         f"{diff} -o gate/gate.html --force",
         *([] if advise is None else [f"traceana {advise}"]),
     ]
-    assert not any(one.startswith("curl") for one in calls)
+    assert not any("comment.py" in one for one in calls)
 
 
 def test_the_comment_of_gitlab(tmp_path: Path) -> None:
@@ -202,8 +209,98 @@ def test_the_comment_of_gitlab(tmp_path: Path) -> None:
     }  # fmt: skip
     code, calls = job_of_gitlab(tmp_path, DIFF="31", **given)
     assert code == GATE_FAILED
-    assert calls[-1].startswith("curl --fail ")
-    assert calls[-1].endswith(
-        "--header PRIVATE-TOKEN: secret --data-urlencode body@gate/gate.md "
-        "https://gitlab.example/api/v4/projects/12/merge_requests/7/notes"
-    )
+    assert calls[-1] == "python .traceana-gate/ci/comment.py gate/comment.md"
+
+
+class Server(ThreadingHTTPServer):
+    """Keeps comments as GitHub and GitLab do, by their paths."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.comments: list[dict[str, Any]] = [
+            {"id": number, "body": f"<!-- other --> {number}"} for number in range(120)
+        ]
+        self.asked: list[tuple[str, str, str]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    def answer(self) -> None:
+        server = cast("Server", self.server)
+        token = self.headers.get("Authorization") or self.headers.get("PRIVATE-TOKEN") or ""
+        path, _, query = self.path.partition("?")
+        server.asked.append((self.command, path, token))
+        size = int(self.headers.get("Content-Length") or 0)
+        given: dict[str, Any] = json.loads(self.rfile.read(size)) if size else {}
+        answer: Any = {}
+        if self.command == "GET":
+            page = int(query.rpartition("page=")[2]) - 1
+            answer = server.comments[100 * page : 100 * page + 100]
+        elif self.command == "POST":
+            server.comments.append({"id": 1_000 + len(server.comments), **given})
+        else:
+            number = int(path.rpartition("/")[2])
+            (kept,) = (one for one in server.comments if one["id"] == number)
+            kept.update(given)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    do_GET = do_POST = do_PUT = do_PATCH = answer  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("host", ["github", "gitlab"])
+def test_a_comment_is_written_once_and_updated(server: Server, tmp_path: Path, host: str) -> None:
+    api = f"http://127.0.0.1:{server.server_port}"
+    given = {
+        "github": {
+            "GH_TOKEN": "secret", "REPOSITORY": "o/r", "PULL_REQUEST": "7", "GITHUB_API_URL": api,
+        },
+        "gitlab": {
+            "TRACEANA_TOKEN": "secret", "CI_API_V4_URL": f"{api}/api/v4",
+            "CI_MERGE_REQUEST_PROJECT_ID": "12", "CI_MERGE_REQUEST_IID": "7", "PULL_REQUEST": "",
+        },
+    }[host]  # fmt: skip
+    words: list[str | Path] = [sys.executable, ROOT / "ci" / "comment.py", "comment.md"]
+    for text in ("# Slower: <b>\n", "# Faster\n"):
+        (tmp_path / "comment.md").write_text(text, "utf-8")
+        result = shell(words, tmp_path, **given)
+        assert result.returncode == 0, result.stderr
+        assert server.comments[-1]["body"] == f"<!-- traceana: gate -->\n{text}"
+        assert len(server.comments) == 121
+    method, path, token = server.asked[-1]
+    assert "secret" in token
+    assert (method, path) == {
+        "github": ("PATCH", "/repos/o/r/issues/comments/1120"),
+        "gitlab": ("PUT", "/api/v4/projects/12/merge_requests/7/notes/1120"),
+    }[host]
+    shell(words, tmp_path, **given, COMMENT_NAME="other gate")
+    assert len(server.comments) == 122
+
+
+def test_a_comment_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    words: list[str | Path] = [sys.executable, ROOT / "ci" / "comment.py", "comment.md"]
+    missing = shell(words, tmp_path, PULL_REQUEST="7", REPOSITORY="o/r", GH_TOKEN="x")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    (tmp_path / "comment.md").write_text("text")
+    unset = shell(words, tmp_path, PULL_REQUEST="7")
+    assert (unset.returncode, unset.stderr) == (1, "comment not written: set REPOSITORY\n")
+    given = {"PULL_REQUEST": "7", "REPOSITORY": "o/r", "GH_TOKEN": "x"}
+    no_web = shell(words, tmp_path, **given, GITHUB_API_URL="file:///etc")
+    assert no_web.returncode == 1
+    assert "is not a web address" in no_web.stderr

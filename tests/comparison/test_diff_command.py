@@ -262,3 +262,25 @@ def test_without_lines_in_both_runs_a_line_says_so(run: Run, runs: dict[str, Pat
     result = run("diff", runs["a"], runs["b"], "--by", "line")
     assert result.exit_code == ExitCode.USAGE
     assert "not recorded in both runs" in result.stderr
+
+
+def test_a_comment_has_verdict_picture_causes_and_what_is_unchanged(run: Run) -> None:
+    gpu = Path(__file__).parents[2] / "fixtures" / "gpu"
+    two = gpu / "alexnet_b128.json.gz", gpu / "alexnet_b128_pinned.json.gz"
+    text = run("diff", *two, "--comment", "-f", "md", "--fail-if-slower", "3%").stdout
+    lines = text.splitlines()
+    assert lines[0].startswith("# Faster: step 24.86 → 16.35 ms (\u221234.2 %)")
+    assert lines[2] == "gate of 3 %: passed"
+    assert "| copies | 9.55 | 1.41 | \u22128.15 | ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒ |" in lines
+    assert "1. **HtoD copies, \u22128.15 ms**: 2 per step · 9.552 → 1.407 ms" in lines
+    assert any(line.startswith("- **Unchanged**: 13 of 14 classes, 23 of 23") for line in lines)
+    assert len(lines) < 40
+    assert run("diff", *two, "--comment", "--by", "layer").exit_code == ExitCode.USAGE
+    assert run("diff", two[0], "--save-baseline", "x", "--comment").exit_code == ExitCode.USAGE
+
+
+def test_a_comment_on_equal_recordings(run: Run) -> None:
+    file = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+    text = run("diff", file, file, "--comment", "-f", "md").stdout
+    assert text.startswith("# Same step time: step ")
+    assert "Largest changes" not in text

@@ -28,6 +28,7 @@ from traceana.report.text import (
     cut_start,
     differing_width,
     plain,
+    sparkline,
 )
 
 
@@ -341,3 +342,10 @@ def test_a_trace_of_a_general_name_has_its_folder_in_titles(path: str, title: st
 )
 def test_counts_in_sentences_are_whole(value: float, text: str) -> None:
     assert numbers.whole(value) == text
+
+
+def test_a_sparkline_has_a_block_for_each_value_or_mean() -> None:
+    assert sparkline([1, 2, 3, 8], 10) == "▁▂▃█"
+    assert sparkline([5, 5], 10) == "▁▁"
+    assert sparkline([], 10) == ""
+    assert sparkline([0] * 50 + [7] * 50, 4) == "▁▁██"

@@ -135,6 +135,14 @@ class Comparing:
             "the step time.",
         ),
     ] = None
+    comment: Annotated[
+        bool,
+        typer.Option(
+            "--comment",
+            help="Only the verdict, a picture, the three largest changes, and what is unchanged: "
+            "a comment on a pull request, with -f md.",
+        ),
+    ] = False
     save_baseline: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Save A as a baseline; give the name as A later."),
@@ -170,6 +178,10 @@ def diff(
         raise typer.BadParameter(
             "needs a candidate, and is not for --by and --fail-if-slower", param_hint="--plan"
         )
+    if comparing.comment and (b is None or by is not None or change is not None):
+        raise typer.BadParameter(
+            "needs a candidate, and is not for --by and --plan", param_hint="--comment"
+        )
     sides = [repetitions(path) for path in (a, b) if path is not None]
     paths = [path for side in sides for path in side]
     output = Output(tabling, writing, reads=paths)
@@ -196,8 +208,11 @@ def diff(
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], traces[0].manifest)
         note(f"saved as {kept.name}: {kept}")
-    if any(trace.is_snapshot for trace in traces) and (gate is not None or change is not None):
-        raise UsageError("memory snapshots have no step: --fail-if-slower and --plan need traces")
+    of_step = gate is not None or change is not None or comparing.comment
+    if of_step and any(trace.is_snapshot for trace in traces):
+        raise UsageError(
+            "memory snapshots have no step: --fail-if-slower, --plan and --comment need traces"
+        )
     needed = ("activities", "memory_blocks")
     codes = [exit_code(trace, reading, needed) for trace, reading in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
@@ -214,15 +229,21 @@ def diff(
     )
     if change is not None:
         result = runs_needed(result.summary, change)
+    judged = None if gate is None else result.summary.gated(gate)
+    if comparing.comment:
+        from traceana.report.pages.diff_comment import comment
+
+        told = None if gate is None or judged is None else (gate, *judged)
+        result = comment(result.summary, told)
     output.write(result)
     if failed is not ExitCode.OK:
         return failed
-    if gate is None:
+    if judged is None:
         return ExitCode.OK
-    outcome, reason = result.summary.gated(gate)
+    outcome, reason = judged
     compared = result.summary.baseline, result.summary.candidate
     label = gate_label(*(side.run.trace for side in compared))
-    return _exit_code(outcome, reason, comparing.on_inconclusive, label)
+    return gate_code(outcome, reason, comparing.on_inconclusive, label)
 
 
 def _jobs(
@@ -264,10 +285,10 @@ def _jobs(
         message("gate: no common step of all ranks of a job")
         passes = comparing.on_inconclusive == "pass"
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
-    return _exit_code(*gated(job_diff.step.decides, gate), comparing.on_inconclusive)
+    return gate_code(*gated(job_diff.step.decides, gate), comparing.on_inconclusive)
 
 
-def _exit_code(
+def gate_code(
     outcome: Gated, reason: str, on_inconclusive: Inconclusive, label: str = "gate"
 ) -> ExitCode:
     """Return the exit code of the gate; print a line if it fails or is inconclusive."""

@@ -144,7 +144,8 @@ def list_bad(lines: Sequence[str]) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Done]:
+def progress(title: str = "reading ranks") -> Iterator[Done]:
+    """Show a bar with ``title`` while the block reads many files."""
     if is_quiet() or not sys.stderr.isatty():
         from traceana.readers.source import silent
 
@@ -154,7 +155,7 @@ def progress() -> Iterator[Done]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     bar = Progress(
-        "reading ranks",
+        title,
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

@@ -203,19 +203,20 @@ def _statistic_verdict(
     if len(x) > 1:
         least = math.hypot(spread if min(len(x), len(y)) < ENOUGH_RUNS else 0.0, of_cost)
         interval, p = between_runs(x, y, criteria.level, least)
-        return StatisticVerdict(a, b, interval, p, _verdict(interval, False, criteria, a, b))
+        return StatisticVerdict(a, b, interval, p, verdict_of(interval, False, criteria, a, b))
     x, y = runs_a[0], runs_b[0]
     if not criteria.enough(len(x), len(y)):
         return StatisticVerdict(a, b, None, None, "same" if alike else "not enough steps")
     interval, p = decided(x, y, of, criteria.level, math.hypot(spread, of_cost))
     return StatisticVerdict(
-        a, b, interval, p, _verdict(interval, np.array_equal(x, y), criteria, a, b)
+        a, b, interval, p, verdict_of(interval, np.array_equal(x, y), criteria, a, b)
     )
 
 
-def _verdict(
+def verdict_of(
     interval: Interval, identical: bool, criteria: Criteria, a: float, b: float
 ) -> Verdict:
+    """Return the verdict on a difference with this ``interval``, of values that were ``a``."""
     least = criteria.least(a, b)
     if identical or max(-interval.low, interval.high) <= least:
         return "same"

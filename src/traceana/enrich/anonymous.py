@@ -18,7 +18,7 @@ import polars as pl
 
 from traceana.enrich.frames import PUBLIC_FILE
 from traceana.enrich.serving import ITERATION
-from traceana.trace import Trace
+from traceana.trace import RECORDED_WITH, Trace
 from traceana.trace.schema import LABEL, TABLES
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
@@ -66,7 +66,9 @@ _KEPT: Final = frozenset(
 )
 """Columns of text that the program does not give."""
 _REMOVED: Final = (("frames", "text"), ("ledger", "detail"))
-_OF_MACHINE: Final = frozenset(("command", "host", "hostnames", "hosts", "processes", "warnings"))
+_OF_MACHINE: Final = frozenset(
+    ("command", "host", "hostnames", "hosts", "processes", "warnings", RECORDED_WITH)
+)
 """Properties that name the machine, the user or the program."""
 
 

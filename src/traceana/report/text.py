@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
@@ -50,6 +51,22 @@ def _written_out(match: re.Match[str]) -> str:
 def terminal_width(text: str) -> int:
     """Return the terminal cells of ``text``, at most of its first :data:`LONGEST_LINE` letters."""
     return cell_len(text[:LONGEST_LINE])
+
+
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return ``values`` as blocks of a height each, from the smallest to the largest.
+
+    More values than ``width`` are means of values in a row.
+    """
+    count = min(len(values), width)
+    ends = [at * len(values) // count for at in range(count + 1)] if count else []
+    means = [sum(values[start:end]) / (end - start) for start, end in pairwise(ends)]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    step = (high - low) / (len(_BLOCKS) - 1)
+    return "".join(_BLOCKS[round((mean - low) / step) if step else 0] for mean in means)
 
 
 def cut_end(text: str, width: int) -> str:

@@ -71,6 +71,22 @@ class RecordedRun(msgspec.Struct, frozen=True):
         """Return the environment of the run, or None."""
         return _read_if_present(self.folder / ENVIRONMENT_FILE, Environment)
 
+    def recorded_with(self) -> dict[str, str]:
+        """Return ``started_at``, ``commit``, ``driver``, ``cpu``, and versions by their names.
+
+        What is not known is left out. Raises as :meth:`environment`.
+        """
+        facts = {"started_at": self.run.started_at}
+        environment = self.environment()
+        if environment is None:
+            return facts
+        facts |= environment.packages | environment.libraries | {"cpu": environment.cpu}
+        if environment.commit is not None:
+            facts["commit"] = environment.commit
+        if environment.gpus and environment.gpus[0].driver is not None:
+            facts["driver"] = environment.gpus[0].driver
+        return facts
+
     def traces(self) -> list[Path]:
         """Return the paths of the trace, one per rank.
 

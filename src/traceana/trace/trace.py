@@ -27,6 +27,11 @@ HOW_OPENED: Final = frozenset({"opened", "opened_with"})
 """Fields of the meta that a bundle does not keep."""
 
 
+RECORDED_WITH: Final = "recorded_with"
+"""The property of a recorded run's trace with its ``commit``, ``started_at``, ``driver``, ``cpu``,
+and the versions of its packages and libraries, all texts. A bundle keeps it."""
+
+
 class Cut(msgspec.Struct, kw_only=True, frozen=True):
     """The selection that a cut is of: ``source`` is the recording that it was cut from.
 

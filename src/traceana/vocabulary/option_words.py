@@ -40,3 +40,8 @@ CompareBy: TypeAlias = Literal[
 ]
 Statistic: TypeAlias = Literal["median", "mean"]
 Inconclusive: TypeAlias = Literal["pass", "fail"]
+HistoryBy: TypeAlias = Literal["step", "class", "layer", "kernel", "line"]
+"""What a history is of: the step of the runs, or the time of each class, layer, kernel or line."""
+HistoryOrder: TypeAlias = Literal["date", "commit", "label", "given"]
+"""The order of runs: by their start, by the place of their commit in the repository, by their
+label, or as they are given."""

@@ -417,6 +417,34 @@ def _changes(run_diff: Diff) -> Iterator[Block]:
         yield Facts((("", f"… {more} more (--format json)"),))
 
 
+def first_changes(run_diff: Diff, most: int) -> tuple[Finding, ...]:
+    """Return the ``most`` changes with the largest effect, each with its first parts.
+
+    Changes below the minimum effect on the step are left out.
+    """
+    rows = run_diff.changes.filter(~pl.col("least"), pl.col("delta_ns").is_not_null())
+    first = rows.filter(~pl.col("number").str.contains(".", literal=True)).head(most)
+    return tuple(
+        _change(
+            row,
+            rows.filter(pl.col("number").str.starts_with(f"{row['number']}.")).to_dicts(),
+            _FEWEST_PARTS,
+            _whole(run_diff),
+        )[0]
+        for row in first.to_dicts()
+    )
+
+
+def changed_layers(run_diff: Diff, most: int) -> str:
+    """Return the layers whose time changed most, at least by the minimum effect on the step."""
+    least = run_diff.criteria.least(*step_times(run_diff.baseline.steps, run_diff.candidate.steps))
+    rows = run_diff.by("layer").filter(
+        pl.col("role") == "layer", pl.col("delta_ns").abs() >= max(least, 1)
+    )
+    named = rows.select(pl.coalesce("b", "a"), "delta_ns").head(most).iter_rows()
+    return ", ".join(f"{layer} {signed(delta)}" for layer, delta in named)
+
+
 _FEWEST_PARTS: Final = 3
 """So many parts of a change are shown, more where there are few changes."""
 

@@ -13,6 +13,7 @@ from traceana.report import display_names, numbers
 from traceana.report.page import Data, Facts, Page, Rows
 from traceana.report.result import CommandResult
 from traceana.result import Arranged
+from traceana.trace import RECORDED_WITH
 from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
@@ -33,6 +34,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "driver_version": "Driver",
     "host": "Host name",
     "hostnames": "Host names",
+    RECORDED_WITH: "Commit",
 }
 """The labels of properties; others have their name."""
 _NOTED: Final = (
@@ -109,6 +111,8 @@ def _lines(details: Known) -> Iterator[tuple[str, str]]:
         yield "read", cut if details["truncated"] else numbers.size(details["bytes_total"])
     yield from _integrity(details["ledger"])
     for key, value in details["properties"].items():
+        if key == RECORDED_WITH and isinstance(value, Mapping):
+            value = value.get("commit", "")
         if key == "ranks" and isinstance(value, Mapping):
             value = {rank: PurePath(file).name for rank, file in value.items()}
         if key == "windows" and isinstance(value, Mapping):
