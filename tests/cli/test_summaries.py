@@ -116,7 +116,6 @@ def test_studies_of_kernels_read_summaries(run: Run, file: Path, slower: Path, s
         ("layers",),
         ("flops",),
         ("memory",),
-        ("advise",),
         ("transfers", "--by", "size"),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from math import sqrt
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -247,8 +249,11 @@ def chosen(history: History, against: str) -> set[int]:
     runs of it and its ancestors. Raises :class:`~traceana.errors.NoSuchSelectionError`.
     """
     frame = history.frame
+    # A folder around all runs says nothing of one.
+    folders = [run.path.absolute().parent for run in history.runs]
+    common = Path(os.path.commonpath(folders)) if folders else Path()
     in_folder = {
-        place for place, run in enumerate(history.runs) if against in run.path.absolute().parts[:-1]
+        place for place, folder in enumerate(folders) if against in folder.relative_to(common).parts
     }
     if in_folder and len(in_folder) < frame.height:
         return in_folder
