@@ -26,7 +26,8 @@ class Remote(msgspec.Struct, frozen=True):
     version: str
 
     def __str__(self) -> str:
-        return self.url
+        """Return the URL as it is shown."""
+        return shown_url(self.url)
 
 
 class Windows(msgspec.Struct, frozen=True):
@@ -43,6 +44,9 @@ class Windows(msgspec.Struct, frozen=True):
 Source = Path | Remote | Windows
 
 _URL: Final = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_SECRET: Final = re.compile(r"(://)[^/@]*@")
+"""User and password."""
+_WEB: Final = ("http", "https")
 _SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 _PATTERN: Final = re.compile(r"[*?\[]")
 _RETRIES: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
@@ -58,6 +62,11 @@ _MOST_TEXT: Final = 200
 _REQUEST: Final = re.compile(r" in [0-9.]+.?s\b.*? - ")
 _REPORTED: Final = (re.compile("<Code>([^<]*)<"), re.compile("<Message>([^<]*)<"))
 """The message of an object store in XML."""
+
+
+def shown_url(url: str) -> str:
+    """Return ``url`` without the user, password and signature that it may have."""
+    return _SECRET.sub(r"\1", url).partition("?")[0]
 
 
 def is_url(text: str | os.PathLike[str]) -> bool:
@@ -130,7 +139,7 @@ def _at(url: str) -> list[Remote]:
         )
     ]
     if not wanted:
-        raise NotFoundError(f"{url}: no traces there, of {len(listed):,} objects")
+        raise NotFoundError(f"{shown_url(url)}: no traces there, of {len(listed):,} objects")
     return [_remote(root + listing["path"], listing) for listing in wanted]
 
 
@@ -144,9 +153,14 @@ def _store(url: str) -> tuple[Any, str]:
     parts = _URL.fullmatch(url)
     assert parts is not None
     scheme, host, key = parts.groups()
+    if scheme.lower() in _WEB and "?" in key:
+        raise NotFoundError(
+            f"{shown_url(url)}: a URL with a query, such as a signed one, is not read: download "
+            "the file, or give s3://, gs:// or az:// with credentials in the environment"
+        )
     if scheme.lower() not in _SCHEMES:
         raise NotFoundError(
-            f"{url}: a URL that is read begins with s3://, gs://, az://, https:// or http://"
+            f"{shown_url(url)}: a URL that is read begins with s3://, gs://, az://, https:// or http://"
         )
     try:
         from obstore.store import from_url
@@ -165,7 +179,9 @@ def _explained(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFoundError(f"{url} does not exist: check the name and the bucket") from error
+        raise NotFoundError(
+            f"{shown_url(url)} does not exist: check the name and the bucket"
+        ) from error
     except (BaseError, OSError, ValueError) as error:
         # Kept as the reason why a rank was not read, the same in each run: without times,
         # debugging text and the request.
@@ -178,12 +194,13 @@ def _explained(url: str) -> Iterator[None]:
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         denied = denied or "Forbidden" in said or "Unauthorized" in said
         hint = "access denied, check the credentials in the environment: " if denied else ""
-        raise NotFoundError(f"{url}: {hint}{said}") from error
+        said = said.replace(url, shown_url(url))
+        raise NotFoundError(f"{shown_url(url)}: {hint}{said}") from error
 
 
 def name_of(source: Source) -> str:
     """Return ``source`` as it is shown."""
-    return source.url if isinstance(source, Remote) else as_unicode(str(source))
+    return str(source) if isinstance(source, Remote) else as_unicode(str(source))
 
 
 def state(source: Source) -> list[str]:
@@ -227,9 +244,9 @@ def fetched(source: Source) -> Iterator[Path | list[Path]]:
         with _explained(source.url), path.open("wb") as file:
             got = store.get(key)
             if _remote(source.url, got.meta) != source:
-                raise NotFoundError(f"{source.url} has changed: run the command again")
+                raise NotFoundError(f"{source} has changed: run the command again")
             for part in got.stream():
                 file.write(part)
             if file.tell() != source.size:
-                raise NotFoundError(f"{source.url}: {file.tell():,} of {source.size:,} bytes came")
+                raise NotFoundError(f"{source}: {file.tell():,} of {source.size:,} bytes came")
         yield path
