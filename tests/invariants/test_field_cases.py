@@ -21,7 +21,7 @@ CASES: Final = {
     "eager_elementwise.json": ("1. unfused elementwise", "!no findings"),
     "host_bound_no_steps.json": ("1. host bound",),
     "host_bound_steps.json": ("1. host bound",),
-    "jax_te.xplane.pb.gz": ("jax.named_scope", "!emit_nvtx"),
+    "jax_te.xplane.pb.gz": ("AMD gfx95x, 256 CUs", "jax.named_scope", "!emit_nvtx"),
     "nccl_annotation_table.txt": (
         "20.00 µs of 40.00 µs printed total",
         "AllReduce 1 20.00",
@@ -29,7 +29,11 @@ CASES: Final = {
     "nccl_plugin.json": ("16 pairs of begin and end events, not read",),
     "nsys_old_for_driver.sqlite": ("does not support driver 13.3", "!18 ranges"),
     "only_memset.json": ("Kernels          none recorded", "!100.0 % of"),
-    "other_accelerator.json": ("24 events of category mtia_ccp_events (9.60 ms)", "!host-bound"),
+    "other_accelerator.json": (
+        "24 events of category mtia_ccp_events (9.60 ms)",
+        "!host-bound",
+        "!Recommendations",
+    ),
     "render_stages.pftrace": ("Kernels          10 ", "9.00 of 18.90 µs"),
     "stack_table.txt": ("1.00 ms of 1.00 ms printed total", "!Integrity"),
     "torch_next_alexnet_b128.json.gz": ("copies: HtoD", "1. pageable copies", "!unknown"),

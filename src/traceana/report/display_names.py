@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
+from traceana.report import numbers
 from traceana.report.text import plain
 
 CATEGORIES: Final[dict[str, str]] = {
@@ -328,3 +329,20 @@ def _without_arguments(name: str) -> str:
         if depth == 0:
             return name[:position]
     return name
+
+
+def device_properties(device: Mapping[str, Any]) -> list[str]:
+    """Return the properties of a row of ``devices``: ``CC 7.0``, ``80 SMs``, ``16.9 GB``.
+
+    AMD's targets are named by their version, of which traces lack the stepping: 9.5 is gfx95x.
+    """
+    is_amd = device["vendor"] == "AMD"
+    properties = []
+    if version := device["compute_capability"]:
+        target = f"AMD gfx{version.replace('.', '')}x"
+        properties.append(target if is_amd else f"CC {version}")
+    if device["multiprocessors"]:
+        properties.append(f"{device['multiprocessors']} {'CUs' if is_amd else 'SMs'}")
+    if device["memory_bytes"]:
+        properties.append(numbers.size(device["memory_bytes"]))
+    return properties

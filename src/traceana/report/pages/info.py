@@ -163,12 +163,7 @@ def _property(key: str, value: Any) -> str:
 def _device(device: Known) -> str:
     number = "cpu" if device["device"] == CPU_DEVICE else device["device"]
     parts = [str(number) if device["name"] is None else f"{number} {device['name']}"]
-    if device["compute_capability"]:
-        parts.append(f"compute capability {device['compute_capability']}")
-    if device["multiprocessors"]:
-        parts.append(f"{device['multiprocessors']} SMs")
-    if device["memory_bytes"]:
-        parts.append(numbers.size(device["memory_bytes"]))
+    parts += display_names.device_properties(device)
     parts.append(numbers.counted(device["activities"], "activity", "activities"))
     return ", ".join(parts)
 

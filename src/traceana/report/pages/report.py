@@ -165,14 +165,7 @@ def _devices(facts: Mapping[str, Any], *, with_cpu: bool) -> str:
 
 def _unnamed_gpu(device: Mapping[str, Any]) -> str:
     """Return what the trace has about a GPU without a name: ``CC 7.0, 80 SMs, 16.9 GB``."""
-    facts = []
-    if device["compute_capability"]:
-        facts.append(f"CC {device['compute_capability']}")
-    if device["multiprocessors"]:
-        facts.append(f"{device['multiprocessors']} SMs")
-    if device["memory_bytes"]:
-        facts.append(numbers.size(device["memory_bytes"]))
-    return ", ".join(facts) or "unknown GPU"
+    return ", ".join(display_names.device_properties(device)) or "unknown GPU"
 
 
 def _head(whole: Overview) -> Iterator[tuple[str, str]]:
@@ -614,7 +607,7 @@ def _findings(whole: Overview) -> list[Block]:
     others = _others(advice)
     if not others and not advice.plan:
         notes = Facts(tuple(("", note) for note in advice.notes))
-        return [Heading("Recommendations"), notes]
+        return [Heading("Recommendations"), notes] if advice.notes else []
     more = len(advice.findings) - len(advice.plan) - len(others)
     remark = f"(traceana advise: evidence{f', {more} more' if more else ''})"
     # What would save more than the plan's first change comes before it.
