@@ -188,6 +188,7 @@ def test_items_have_their_last_change() -> None:
     assert frame["run"].to_list() == [None, "run10", "run20"]
     assert frame["before_ns"].to_list()[1:] == [0, pytest.approx(4_000_000, rel=0.02)]
     assert frame["relative"][1] is None
+    assert frame["share"].to_list() == pytest.approx([10 / 13, 2 / 13, 1 / 13], rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -315,6 +316,8 @@ def test_the_history_of_items(store: Path, run: Run, by: str) -> None:
     changed = {row["item"]: row["run"] for row in reported["rows"] if row["run"]}
     if by == "class":
         assert changed["memcpy: HtoD"] == "run-10"
+    # The step is shorter than the summed time where work overlaps.
+    assert sum(row["share"] for row in reported["rows"]) == pytest.approx(1, abs=0.02)
     assert set(changed.values()) <= {"run-10"}
 
 

@@ -92,7 +92,7 @@ ITEMS: Final = laid_out(
     (
         Column("item", LONG, "the class, layer, kernel or line"),
         Column("time_ns", TIME, "mean time per step in the newest level"),
-        Column("share", SHARE, "`time_ns` over the step of the newest runs"),
+        Column("share", SHARE, "`time_ns` over the summed time of all items"),
         *(column for column in _CHANGE if column.name not in ("method", "number")),
     ),
     hidden="last after_ns low_ns high_ns runs_before runs_after",
@@ -538,9 +538,11 @@ def items(history: History, rows: Rows, by: HistoryBy) -> pl.DataFrame:
         )
         begin = levels(len(values), changes)[-1][0]
         time = float(usual_values(values[begin:]).mean())
-        row = {"item": item, "time_ns": round(time), "share": time / step}
+        row = {"item": item, "time_ns": round(time)}
         if changes:
             row |= _change_row(history.frame, line, changes[-1])
         listed.append(row)
+    small = float(times[~large].mean(axis=1).sum())
     frame = conformed(pl.DataFrame(listed, infer_schema_length=None), ITEMS)
-    return frame.sort("time_ns", "item", descending=[True, False])
+    share = pl.col("time_ns") / (pl.col("time_ns").sum() + small)
+    return frame.with_columns(share.alias("share")).sort("time_ns", "item", descending=[True, False])

@@ -46,7 +46,7 @@ FIGURES: Final = (
     Column("low_ns", TIME, "lower end of its interval, 95 %: variance of its steps, or the "
            "profiler's cost"),
     Column("high_ns", TIME, "upper end of its interval"),
-    Column("utilization", SHARE, "part of the steps' time in which the GPU was busy"),
+    Column("utilization", SHARE, "part of the steps' time with work on the device"),
     Column("mfu", SHARE, "model FLOP utilization; null without a known peak or FLOP counts",
            title="MFU"),
     Column("peak_bytes", BYTES, "peak of allocated memory of the fullest device; null where the "

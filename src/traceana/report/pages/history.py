@@ -188,8 +188,9 @@ def _head(past: History) -> Iterator[tuple[str, str]]:
 
 
 def _figures(row: Mapping[str, Any]) -> str:
+    device = "CPU" if row["devices"] == "CPU" else "GPU"
     parts = [
-        ("GPU utilization", "utilization", numbers.share),
+        (f"{device} utilization", "utilization", numbers.share),
         ("MFU", "mfu", numbers.share),
         ("peak memory", "peak_bytes", numbers.size),
     ]
