@@ -545,4 +545,5 @@ def items(history: History, rows: Rows, by: HistoryBy) -> pl.DataFrame:
     small = float(times[~large].mean(axis=1).sum())
     frame = conformed(pl.DataFrame(listed, infer_schema_length=None), ITEMS)
     share = pl.col("time_ns") / (pl.col("time_ns").sum() + small)
-    return frame.with_columns(share.alias("share")).sort("time_ns", "item", descending=[True, False])
+    ordered = frame.sort("time_ns", "item", descending=[True, False])
+    return ordered.with_columns(share.alias("share"))
