@@ -49,7 +49,7 @@ _CLASS: Final = ("category", "part")
 _LINKS: Final = ("memcpy", "memset", "collective", SEARCH)
 """Bound by links and other devices: the roofline of one device's memory does not apply. Trials
 repeat the computation of their operator."""
-_UNTOLD: Final = ("other", "fused", "fft")
+_UNTOLD: Final = ("other", "fused", "pass", "fft")
 """Categories that may compute anything."""
 
 

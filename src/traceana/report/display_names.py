@@ -21,6 +21,7 @@ CATEGORIES: Final[dict[str, str]] = {
     "layout": "layout conversion",
     "collective": "collectives",
     "fused": "compiler-fused",
+    "pass": "passes",
     "other": "unclassified",
     "host": "CPU",
 }
@@ -109,6 +110,8 @@ BATCHED: Final[dict[str, str]] = {
 
 FORMATS: Final[dict[str, str]] = {
     "chrome": "Chrome trace",
+    "job-table": "table of operations",
+    "job-timeline": "timeline of operations",
     "kineto": "Kineto",
     "mxnet": "MXNet",
     "ncu": "Nsight Compute",

@@ -32,6 +32,7 @@ CATEGORIES: Final[tuple[str, ...]] = (
     "random",
     "collective",
     "fused",
+    "pass",  # all of the forward or backward pass of a micro-batch, of a job's operations
     "image",
     "memcpy",
     "memset",

@@ -275,6 +275,8 @@ def _category_and_part() -> tuple[pl.Expr, pl.Expr]:
         .then(gemm)
         .when(category == "memcpy")
         .then(pl.col("function").fill_null("unknown"))
+        .when(category == "pass")
+        .then(pl.col("direction"))
         .when(category.is_in(PARTED_BY_FUNCTION))
         .then(pl.col("function"))
     )

@@ -56,6 +56,7 @@ WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "collectives": {"category": "collective"},
     "layout conversion": {"category": "layout"},
     "compiler-fused": {"category": "fused"},
+    "passes": {"category": "pass"},
     "unclassified": {"category": "other"},
     "norm": {"category": "normalization"},
     "relu": {"category": "activation", "part": "relu"},

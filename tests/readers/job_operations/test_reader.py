@@ -26,6 +26,7 @@ def test_every_operation_is_work_of_its_rank(tmp_path: Path) -> None:
     assert trace.meta.world_size == 6
     assert activities.height == table.height == trace.meta.events == trace.tables.operations.height
     assert sorted(activities["rank"].unique()) == list(range(6))
+    assert set(trace.work["category"].cast(pl.String)) == {"collective", "optimizer", "pass"}
     seconds = table.group_by("rank", "optype").agg(pl.col("duration").sum()).sort("rank", "optype")
     work = trace.work.with_columns(pl.col("name").cast(pl.String))
     summed = work.group_by("rank", "name").agg(pl.col("duration").sum()).sort("rank", "name")

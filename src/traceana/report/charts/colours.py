@@ -19,7 +19,7 @@ CLASS_COLOURS: Final[Mapping[str, str]] = {
     **{"activation": "#f4a582", "bias": "#7f2704", "softmax": "#8e0152", "loss": "#e7298a"},
     **{"pooling": "#a6d854", "rnn": "#00441b", "memset": "#44142c", "fused": "#c4a5ea"},
     **{"indexing": "#47525c", "image": "#86d9bd", "random": "#dcc48e", "dropout": "#f5c6de"},
-    **{"embedding": "#141f66", "fft": "#00c0cc"},
+    **{"embedding": "#141f66", "fft": "#00c0cc", "pass": "#2f6f8f"},
 }
 """A colour for each category, the same in all pictures; the categories with most
 time in recorded traces have the colours of :data:`PALETTE`."""

@@ -85,8 +85,10 @@ def _lines(details: Known) -> Iterator[tuple[str, str]]:
     if details["span_ns"] is not None:
         every = " over all ranks" if details["ranks"] else ""
         yield "capture", f"{numbers.duration(details['span_ns'])}{every}, as recorded"
+    several = len({device["rank"] for device in details["devices"]}) > 1
     for device in details["devices"]:
-        yield "device", _device(device)
+        rank = f"rank {device['rank']}: " if several else ""
+        yield "device", rank + _device(device)
     if kernels := timed(details["kernels"], details["kernel_ns"]):
         yield "kernels", f"{kernels}, {numbers.counted(details['distinct_kernel_names'], 'name')}"
     if copies := details["memcpy"].items():
