@@ -605,8 +605,9 @@ class HostTime(msgspec.Struct, frozen=True):
         saved_in_piece = (self.end - self.begin) * (1 - factors)
         saved_before = np.cumsum(saved_in_piece) - saved_in_piece
         elapsed = np.minimum(query_time, self.end[piece]) - self.begin[piece]
-        first = np.searchsorted(self.thread, query_thread, side="left")
-        before_thread = saved_before[np.minimum(first, len(self.thread) - 1)]
+        begins_thread = np.append(True, self.thread[1:] != self.thread[:-1])
+        first = np.maximum.accumulate(np.where(begins_thread, np.arange(len(self.thread)), 0))
+        before_thread = saved_before[first[piece]]
         saved = saved_before[piece] + elapsed * (1 - factors[piece]) - before_thread
         saved = np.where(inside, saved, 0.0)
         saved_between: Ints = np.rint(saved[queries:] - saved[:queries]).astype(np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from traceana.columns.distinct import Texts
-from traceana.columns.nesting import NONE, Flags
+from traceana.columns.nesting import NONE, Flags, Ints
 from traceana.enrich.launches import KERNEL_LAUNCH
 from traceana.settings import (
     LONGEST_DISPATCH_NS,
@@ -122,12 +122,12 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
             return np.where(slowed, factor, 1.0)
     slowed_time = int((host.end - host.begin)[slowed].sum())
     launches = Texts.of(trace.tables.calls["name"]).matching(KERNEL_LAUNCH)
-    calls_with_time = np.unique(host.call[host.call != NONE])
+    calls_with_time = _occurring(host.call, trace.tables.calls.height)
     launched = calls_with_time[launches[calls_with_time]]
     shapes = trace.tables.ops["input_shapes"].is_not_null().any()
     python = (trace.tables.ranges["kind"] == "python").to_numpy()
-    ranges = np.unique(host.range[host.range != NONE])
-    events = len(np.unique(host.op[host.op != NONE])) * (
+    ranges = _occurring(host.range, trace.tables.ranges.height)
+    events = len(_occurring(host.op, trace.tables.ops.height)) * (
         _OF_OPERATOR_NS + (_OF_SHAPES_NS if shapes else 0)
     )
     events += len(launched) * _OF_LAUNCH_NS + int(python[ranges].sum()) * _OF_PYTHON_NS
@@ -138,3 +138,11 @@ def host_factors(trace: Trace, graph: Graph, cost: ProfilerCost) -> Floats:
     if not cost.measured:
         removed = min(removed, _LARGEST_SHARE_OF_COST * events)
     return np.where(slowed, 1 - removed / max(slowed_time, 1), 1.0)
+
+
+def _occurring(rows: Ints, height: int) -> Ints:
+    """Return the distinct row numbers in ``rows``, below ``height``, without ``NONE``."""
+    # np.unique hashes or sorts; a piece of host time has a row, and there are millions of pieces.
+    occurs = np.zeros(height, dtype=np.bool_)
+    occurs[rows[rows != NONE]] = True
+    return np.flatnonzero(occurs)
