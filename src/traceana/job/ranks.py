@@ -23,6 +23,7 @@ from traceana.enrich.steps import matches_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
 from traceana.job.clocks import CLOCKS, offsets
+from traceana.job.disagreements import disagreements
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
 from traceana.job.replay import JobSteps, job_steps
@@ -203,6 +204,7 @@ class Job(msgspec.Struct, frozen=True):
     (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
     (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain
     by a replay of ``job_steps``; None where the steps of the job cannot be replayed.
+    ``disagreements`` are the collectives in which the ranks differ.
     """
 
     rows: pl.DataFrame
@@ -222,6 +224,7 @@ class Job(msgspec.Struct, frozen=True):
     apart: str | None
     slowdown: Slowdown | None
     job_steps: JobSteps | None
+    disagreements: pl.DataFrame
 
     @property
     def count_text(self) -> str:
@@ -372,6 +375,7 @@ def job(kept: Sequence[Kept]) -> Job:
         apart,
         None if steps_to_replay is None else slowdown(steps_to_replay),
         steps_to_replay,
+        disagreements(given, matched, compared),
     )
 
 

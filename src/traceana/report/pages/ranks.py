@@ -12,6 +12,8 @@ from typing import Final
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.job.disagreements import DISAGREEMENTS, NUMBER_OF, OPERATION, ORDER, SIZE
+from traceana.job.disagreements import MISSING as MISSING_COLLECTIVE
 from traceana.job.parallelism import BY_DESCRIPTION, EXPERTS, GROUPS, PIPELINE
 from traceana.job.ranks import (
     COLLECTIVES,
@@ -46,6 +48,7 @@ _SUMMED: Final = (
     *("exposed_communication_ns", "copy_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
 )
 _MOST_NAMED: Final = 8
+_MOST_DISAGREEMENTS: Final = 3
 MOST_LINES: Final = 16
 MOST_CELLS: Final = 60
 """Ranks and runs of steps in the heat map of a terminal."""
@@ -138,6 +141,7 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
         "stragglers": Result(all_ranks.stragglers.with_columns(causes), columns=STRAGGLERS),
         "collectives": Result(all_ranks.collectives, columns=COLLECTIVES),
         "groups": Result(all_ranks.groups, columns=GROUPS),
+        "disagreements": Result(all_ranks.disagreements, columns=DISAGREEMENTS),
         "steps": Result(all_ranks.own, columns=STEPS),
         "pipeline": Result(all_ranks.pipeline, columns=PIPELINE),
         "experts": Result(all_ranks.experts, columns=EXPERTS),
@@ -148,7 +152,9 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
         sections["rank_types"] = Result(slow.rank_types, columns=RANK_TYPES)
     source = {"ranks": all_ranks.rows.height, "read": _count(all_ranks.rows, OK, DAMAGED)}
     data = replace(data_of(shown, source, sections), summary=slowdown.summary(slow))
-    facts = Facts((*slowdown.facts(slow), *_facts(all_ranks)))
+    facts = Facts(
+        (*_disagreements(all_ranks.disagreements), *slowdown.facts(slow), *_facts(all_ranks))
+    )
     listed_ranks = listed["rank"].drop_nulls().head(MOST_LINES)
     blocks: tuple[Block, ...] = (
         *(facts, table, *slowdown.blocks(slow, listed_ranks)),
@@ -236,6 +242,46 @@ def _facts(all_ranks: Job) -> Iterator[tuple[str, str]]:
             f"{numbers.signed(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
         )
+
+
+_DISAGREE: Final = {
+    MISSING_COLLECTIVE: "missing collective",
+    OPERATION: "different collectives",
+    ORDER: "different order of collectives",
+    SIZE: "different message sizes",
+    NUMBER_OF: "different numbers of collectives",
+}
+
+
+def _disagreements(rows: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield a line for each of the first disagreements between ranks."""
+    for number, row in enumerate(rows.head(_MOST_DISAGREEMENTS).iter_rows(named=True)):
+        ranks = f"rank{'' if row['ranks'].isdecimal() else 's'} {row['ranks']}"
+        where = ["no recorded process group"]
+        if row["group"] is not None:
+            described = "" if row["description"] is None else f" ({row['description']})"
+            where = [f"process group {row['group']}{described}"]
+        if row["step"] is not None:
+            where.append(f"step {row['step']}")
+        if row["kind"] == NUMBER_OF:
+            other, usual = row["other_calls"], row["calls"]
+        else:
+            where.append(f"collective {row['sequence']}")
+            other = _message(row["other_collective"], row["other_bytes"])
+            usual = _message(row["collective"], row["message_bytes"])
+        more = f" · {row['count'] - 1:,} more" if row["count"] > 1 else ""
+        hint = "" if number else " · a usual cause of hangs"
+        yield (
+            "" if number else "Problem",
+            f"{_DISAGREE[row['kind']]}: {', '.join(where)}: {ranks}: {other}; others: {usual}"
+            f"{more}{hint}",
+        )
+
+
+def _message(collective: str | None, size: int | None) -> str:
+    if collective is None:
+        return "none"
+    return collective if size is None else f"{collective} of {numbers.size(size)}"
 
 
 def _parallelism(all_ranks: Job) -> Iterator[tuple[str, str]]:
