@@ -154,7 +154,7 @@ def scratch_folder(prefix: str = "traceana-", parent: Path | None = None) -> Ite
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Delay the exception of an interrupt to the end: no new file or process is left behind."""
+    """Delay the exception of an interrupt to the end, so that no new file or process is left."""
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread is interrupted.
         yield

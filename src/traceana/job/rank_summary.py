@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 
 from traceana.analyze.classes import breakdown
-from traceana.analyze.collective_ranks import BETWEEN_TWO, collectives_of
+from traceana.analyze.collective_ranks import BETWEEN_TWO
 from traceana.analyze.communication import communication, has_smaller_groups, with_messages
 from traceana.analyze.devices import devices
 from traceana.analyze.kernels import kernels
@@ -31,7 +31,7 @@ from traceana.files import (
     scratch_folder,
     umask,
 )
-from traceana.job.rank_operations import operations_of
+from traceana.job.rank_operations import operations_of, with_pieces
 from traceana.timeline.idle import idle
 from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows, measured_steps, select
@@ -77,6 +77,8 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "step": pl.Int64,
         "start_ns": pl.Int64,
         "time_ns": pl.Int64,
+        "piece": pl.Int64,
+        "ends_in": pl.Int64,
     },
     "process_groups": {
         "process_group": pl.UInt32,
@@ -207,7 +209,7 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
         "kernels": kernels(trace).frame.sort("time_ns", descending=True).head(MOST_KERNELS),
         "idle": idle(trace).frame.group_by("cause").agg(pl.col("count", "time_ns").sum()),
         "transfers": transfers(trace).frame,
-        "collectives": collectives_of(trace),
+        "collectives": with_pieces(trace),
         "process_groups": process_groups,
         "operations": operations_of(trace),
     }

@@ -25,9 +25,9 @@ from traceana.enrich.steps import matches_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
-from traceana.job.rank_operations import steps_of_job
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
 from traceana.job.replay import JobSteps, job_steps
+from traceana.job.segments import steps_of_job
 from traceana.job.slowdown import Slowdown, slowdown
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
@@ -357,14 +357,16 @@ def job(kept: Sequence[Kept]) -> Job:
     clocks = offsets(matched_of_all)
     compared = comparable(steps)
     left_out = sorted(set(steps["rank"]).difference(compared["rank"]))
-    matched = matched_of_all
+    matched, given = matched_of_all, collectives
     if left_out:
         # Collectives of the other ranks that these lack have waits all the same.
-        theirs = collectives.filter(~pl.col("rank").is_in(left_out))
-        matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
+        given = collectives.filter(~pl.col("rank").is_in(left_out))
+        matched = match(given, read.keys() - left_out, world, smaller=smaller)
     times = own_times(compared, matched.each)
     late = stragglers(times)
-    steps_to_replay = steps_of_job(tables["operations"], times, compared, matched.each)
+    pieces = given.with_row_index("row").select("row", "piece", "ends_in")
+    each = matched.each.join(pieces, on="row", how="left", maintain_order="left")
+    steps_to_replay = steps_of_job(tables["operations"], times, each, clocks)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
         late,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
-from traceana.job.replay import JobSteps, step_times
+from traceana.job.replay import LATE_START, JobSteps, step_times
 from traceana.job.stragglers import chance_of_mean
 from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
 from traceana.table import COUNT, NUMBER, RATIO, SHARE, STEP, TEXT, TIME, Column, conformed
@@ -245,7 +245,7 @@ def _cause(
     job = replays.job
     excess = replays.own / replays.ideal - 1
     launches = float(job.recorded.mean()) / replays.own - 1
-    if job.has_launches and launches > STRAGGLER_SHARE and launches > excess:
+    if job.patterns is None and launches > STRAGGLER_SHARE and launches > excess:
         return HOST, "", None, ()
     if excess <= STRAGGLER_SHARE or len(worst) < 2:
         return NONE, "", None, ()
@@ -266,7 +266,7 @@ def _cause(
         subject, ranks = _slow_link(replays)
         return LINK, subject, of_transfers, ranks
     rows = job.rows().with_columns(pl.Series("typical", replays.typical.ravel()))
-    work = rows.filter(~pl.col("is_transfer"))
+    work = rows.filter(~pl.col("is_transfer"), pl.col("name") != LATE_START)
     if of_stages >= STRAGGLER_CAUSE and (slow := _slowest(work, "stage", None)) is not None:
         ranks = tuple(sorted({*work.filter(stage=slow)["rank"].to_list()}))
         return STAGE, f"stage {slow}{_mostly(work.filter(stage=slow))}", of_stages, ranks
@@ -330,21 +330,25 @@ def _slow_link(replays: _Replays) -> tuple[str, tuple[int, ...]]:
     """Return the link whose transfers have half of the excess over the typical time, in words, and
     its ranks; without such a link the type with most of it."""
     job = replays.job
-    excess = (job.time - replays.typical).clip(min=0).sum(axis=2)
+    excess = (job.time - replays.typical).clip(min=0)
     parts = []
     for places, across in zip(job.meetings, job.across, strict=True):
-        ranks = job.ranks[places].reshape(1, -1) if across else job.ranks[places].T
+        ranks, more = job.ranks[places], excess[places]
         # A send and its receive are one transfer.
-        longest = excess[places].max(axis=0)
+        linked = [
+            (ranks[:, np.ravel(replicas) if isinstance(replicas, np.ndarray) else replicas].ravel(),
+             more[:, replicas, steps].sum(axis=2).max())
+            for replicas, steps in across
+        ] or list(zip(ranks.T, more.sum(axis=2).max(axis=0), strict=True))  # fmt: skip
+        name = str(job.places["name"][int(places[0])])
         frame = pl.DataFrame(
             {
-                "first": ranks.min(axis=1),
-                "last": ranks.max(axis=1),
-                "count": [len({*row}) for row in ranks.tolist()],
-                "excess": [longest.max()] if across else longest,
+                "first": [int(members.min()) for members, _ in linked],
+                "last": [int(members.max()) for members, _ in linked],
+                "count": [len({*members.tolist()}) for members, _ in linked],
+                "excess": [int(time) for _, time in linked],
             }
         )
-        name = str(job.places["name"][int(places[0])])
         parts.append(frame.with_columns(pl.lit(name).str.replace("recv$", "send").alias("name")))
     transfers = pl.concat(parts)
     link = ["first", "last", "count"]
