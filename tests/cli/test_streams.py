@@ -180,7 +180,7 @@ def interrupted_at_import(number: int, words: Sequence[str]) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5, 9, 30, 75, 150, 300, 450])
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 9, 30, 75, 120, 150, 300, 450])
 def test_an_interrupt_during_imports_has_no_traceback(bundle: Path, number: int) -> None:
     done = interrupted_at_import(number, ["kernels", str(bundle)])
     assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"traceana: interrupted\n")
