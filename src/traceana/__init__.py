@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
+# Nothing is imported here: an interrupt before the command line has its handler is Python's own.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from traceana.api import Trace
     from traceana.api import open as open  # noqa: A004
     from traceana.model.live_model import describe
@@ -49,6 +50,8 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name not in __all__:
         from traceana.errors import suggested
 

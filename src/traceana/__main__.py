@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line; an interrupt ends it without a traceback, also during imports."""
+    """Run the command line; an interrupt ends it with one line, also during imports."""
     try:
         from traceana.cli import interrupt
 
@@ -16,9 +16,10 @@ def main() -> None:
         from traceana.cli import interrupt
 
         interrupt.end()
-    except Exception:
+    except BaseException:
         from traceana.cli import interrupt
 
+        # Typer makes an exit of it, libraries an ImportError.
         if interrupt.seen():
             interrupt.end()
         raise

@@ -13,6 +13,8 @@ from enum import IntEnum
 from functools import wraps
 from typing import ClassVar, Final, ParamSpec, TypeVar
 
+from traceana.urls import without_secrets
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -91,6 +93,10 @@ class TraceanaError(Exception):
     """Base of all errors that a user can cause or fix."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
+
+    def __str__(self) -> str:
+        """Return the message; URLs in it have no passwords and signatures."""
+        return without_secrets(super().__str__())
 
 
 class UsageError(TraceanaError):
@@ -189,3 +195,7 @@ class ManifestWarning(UserWarning):
 
 class SweepWarning(UserWarning):
     """The other runs of a recorded run's sweep cannot be read and are left out."""
+
+
+class RedirectWarning(UserWarning):
+    """A trace at a URL comes from another host, to which its server redirects."""

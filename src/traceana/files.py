@@ -119,7 +119,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool =
     """
     scratch = None
     try:
-        with _undisturbed():
+        with undisturbed():
             descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
             scratch = Path(name)
         with os.fdopen(descriptor, "wb") as file:
@@ -144,7 +144,7 @@ def scratch_folder(prefix: str = "traceana-", parent: Path | None = None) -> Ite
     """
     folder = None
     try:
-        with _undisturbed():
+        with undisturbed():
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         yield folder
     finally:
@@ -153,8 +153,8 @@ def scratch_folder(prefix: str = "traceana-", parent: Path | None = None) -> Ite
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Delay the exception of an interrupt to the end, so that no new file is left behind."""
+def undisturbed() -> Iterator[None]:
+    """Delay the exception of an interrupt to the end, so that no new file or process is left."""
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread is interrupted.
         yield

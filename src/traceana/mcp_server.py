@@ -43,6 +43,7 @@ from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.runs.run_folders import is_run
 from traceana.trace.bundle import is_bundle
 from traceana.trace.schema import SCHEMA
+from traceana.urls import without_secrets
 from traceana.version import __version__
 from traceana.vocabulary.option_words import DiffBy
 
@@ -292,7 +293,8 @@ def limited(answer: dict[str, Any], rows: int) -> str:
         first = answer.get("meta", {}).get("first", 0)
         if total is not None and first + given < total:
             cut["rows"] = {"list": "rows", "shown": given, "all": total}
-        text = json.dumps({**shown, "cut": list(cut.values())}, allow_nan=False)
+        shown = {**shown, "cut": list(cut.values())}
+        text = without_secrets(json.dumps(shown, allow_nan=False))
         if len(text) <= MOST_BYTES:
             return text
         if rows == 1 and longest == _SHORTEST_TEXT:

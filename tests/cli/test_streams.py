@@ -82,8 +82,10 @@ def test_a_reader_that_goes_away_is_no_error(bundle: Path, what: str) -> None:
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["2>&-", "2>/dev/full"])
-def test_messages_that_cannot_be_written_change_no_exit_code(bundle: Path, to: str) -> None:
-    missing = shell(f"traceana kernels /nowhere {to}")
+def test_messages_that_cannot_be_written_change_no_exit_code(
+    bundle: Path, tmp_path: Path, to: str
+) -> None:
+    missing = shell(f"traceana kernels {tmp_path}/missing {to}")
     assert (missing.returncode, missing.stdout) == (ExitCode.NOT_FOUND, b"")
     usage = shell(f"traceana kernels --no-such-option {to}")
     assert (usage.returncode, usage.stdout) == (ExitCode.USAGE, b"")
@@ -178,7 +180,7 @@ def interrupted_at_import(number: int, words: Sequence[str]) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5, 9, 30, 75, 150, 300, 450])
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 9, 30, 75, 120, 150, 300, 450])
 def test_an_interrupt_during_imports_has_no_traceback(bundle: Path, number: int) -> None:
     done = interrupted_at_import(number, ["kernels", str(bundle)])
     assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"traceana: interrupted\n")
@@ -194,3 +196,53 @@ def test_an_ignored_interrupt_stays_ignored(bundle: Path) -> None:
         signal.signal(signal.SIGINT, before)
     assert (done.returncode, done.stderr) == (0, b"")
     assert os.fsencode("name") in done.stdout
+
+
+DROPS = """
+import os, signal, sys
+from traceana.cli import interrupt
+from traceana.files import scratch_folder
+from pathlib import Path
+interrupt.install()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except:
+    pass
+with scratch_folder(parent=Path(sys.argv[1])) as folder:
+    try:
+        while True:
+            pass
+    finally:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+        (folder / "cleaned").touch()
+        assert folder.is_dir()
+        print("cleaned", flush=True)
+"""
+
+
+def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path) -> None:
+    """And others, while temporary files are removed, change nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", DROPS, tmp_path], capture_output=True, check=False, timeout=20
+    )
+    assert done.stdout == b"cleaned\n"
+    assert done.stderr.endswith(b"KeyboardInterrupt\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+PARSING = """
+import os, signal
+from traceana.__main__ import main
+from traceana.cli import main as application
+application._configure = lambda *_, **options: os.kill(os.getpid(), signal.SIGTERM)
+main()
+"""
+
+
+def test_an_interrupt_outside_of_commands_is_no_exit_without_a_word(bundle: Path) -> None:
+    """Typer makes an exit of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", PARSING, "report", bundle], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"traceana: interrupted\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -87,7 +88,8 @@ def _parameter(
 def _run(function: Callable[..., int], arguments: dict[str, Any], *, debug: bool) -> int:
     begin = time.monotonic()
     try:
-        code = function(**_with_standard_input(arguments))
+        with _with_standard_input(arguments) as given:
+            code = function(**given)
     except TraceanaError as error:
         if debug:
             raise
@@ -113,30 +115,32 @@ def _run(function: Callable[..., int], arguments: dict[str, Any], *, debug: bool
     return code
 
 
-def _with_standard_input(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return ``arguments`` with the file of standard input in place of ``-``."""
+@contextmanager
+def _with_standard_input(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give ``arguments`` with the file of standard input in place of ``-``."""
     given: list[Any] = []
     for value in arguments.values():
         given += value if isinstance(value, list) else [value]
     if _DASH not in given:
-        return arguments
+        yield arguments
+        return
     if given.count(_DASH) > 1:
         raise typer.BadParameter("standard input can be read once", param_hint="-")
     from traceana.cli.streams import spooled
 
-    path = spooled()
+    with spooled() as path:
 
-    def of(value: Any) -> Any:
-        return path if value == _DASH else value
+        def of(value: Any) -> Any:
+            return path if value == _DASH else value
 
-    return {
-        name: [of(item) for item in value] if isinstance(value, list) else of(value)
-        for name, value in arguments.items()
-    }
+        yield {
+            name: [of(item) for item in value] if isinstance(value, list) else of(value)
+            for name, value in arguments.items()
+        }
 
 
 def _interrupted() -> ExitCode:
-    message("interrupted")
+    interrupt.say()
     return ExitCode.INTERRUPTED
 
 

@@ -10,8 +10,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from types import FrameType
-from typing import Any, Final, NoReturn
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Final, NoReturn
 
 EXIT_CODE: Final = 130
 _DEFAULTS: Final = {
@@ -23,24 +27,37 @@ _DEFAULTS: Final = {
     },
 }
 """The signals, and what Python does with each."""
-_seen = False
+_CLEANING_S: Final = 5
+"""Seconds after the first signal in which others are passed over: temporary files are removed."""
+_AGAIN_S: Final = 0.1
+"""Seconds until the interrupt comes again where a library has dropped it."""
+_HAS_TIMER: Final = hasattr(signal, "setitimer")
+_seen = 0.0
+"""The monotonic time of the first signal, 0 before it."""
+_said = False
 _last = 0
 
 
 def install() -> None:
-    """Install the handler, except for signals that the process ignores as background jobs do."""
+    """Install the handler, except for signals that the process ignores as background jobs do.
+
+    ``ranks`` keeps all cores busy for minutes: it ends by Ctrl-C also where a script has started it
+    with ``&``, whose shell has it ignore SIGINT and would leave it behind.
+    """
     sys.unraisablehook = _unraisable
+    ends_with_script = "ranks" in sys.argv[1:3]
     for number, default in _DEFAULTS.items():
-        if signal.getsignal(number) is default:
+        is_default = signal.getsignal(number) is default
+        if is_default or (number == signal.SIGINT and ends_with_script):
             signal.signal(number, _interrupt)
 
 
 def seen() -> bool:
     """Return whether one of the signals has come.
 
-    A library may turn the exception into another one, such as an ``ImportError``.
+    A library may turn the exception into another one, such as an ``ImportError``, or into an exit.
     """
-    return _seen
+    return _seen > 0
 
 
 def ignore() -> None:
@@ -73,22 +90,59 @@ def raise_last() -> None:
     os.kill(os.getpid(), _last)
 
 
+def say() -> None:
+    """Print the line."""
+    global _said
+    _said = True
+    if sys.stderr is not None:
+        sys.stderr.write("traceana: interrupted\n")
+        sys.stderr.flush()
+
+
 def end() -> NoReturn:
-    """Print the line and end the process, without the hooks of modules that are half imported."""
+    """Print the line, unless it has been, and end the process, without the hooks of modules that
+    are half imported."""
     try:
-        os.write(2, b"traceana: interrupted\n")
+        if not _said:
+            say()
     finally:
         os._exit(EXIT_CODE)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """Raise ``KeyboardInterrupt`` at the first signal, and again where it was dropped.
+
+    A bare ``except`` of a library drops it, as those around optional imports do. Ends the process
+    at a signal while cleaning takes long.
+    """
     global _seen
-    _seen = True
+    now = time.monotonic()
+    if not _seen:
+        _seen = now
+        if _HAS_TIMER:
+            signal.signal(signal.SIGALRM, _interrupt)
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+    elif _is_handled():
+        if number in _DEFAULTS and now - _seen > _CLEANING_S:
+            end()
+        return
     raise KeyboardInterrupt
 
 
+def _is_handled() -> bool:
+    """Return whether code runs that an interrupt has begun: of ``finally``, or at a ``with``'s
+    end."""
+    error = sys.exc_info()[1]
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
 def _unraisable(unraisable: Any) -> None:
-    """End the process where the interrupt came in a callback, in which Python drops exceptions."""
-    if unraisable.exc_type is KeyboardInterrupt:
+    """Pass over an interrupt in a callback, in which Python drops exceptions: it comes again."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+    elif not _HAS_TIMER:
         end()
-    sys.__unraisablehook__(unraisable)

@@ -134,12 +134,15 @@ def main() -> None:
         app(prog_name=PROGRAM)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if interrupt.seen():
+            raise
+        # The reader of a full pipe may never come.
+        code = streams.exit_code(code)
         interrupt.ignore()
         # Python searches all objects for cycles again as it ends. Frozen objects are left out.
         # DuckDB's module reports its objects as leaked unless the search finds them.
         if "duckdb" not in sys.modules:
             gc.freeze()
-        code = streams.exit_code(code)
         interrupt.raise_last()
         sys.exit(code)
 

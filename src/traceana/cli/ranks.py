@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from traceana.cli.opening import noted
 from traceana.cli.options import DeviceModel, Drawing, Rules, StepMarker, Tabling
 from traceana.cli.output import Output
 from traceana.cli.streams import is_quiet, message
-from traceana.errors import ExitCode
+from traceana.errors import ExitCode, RedirectWarning
 
 if TYPE_CHECKING:
     from traceana.job.tasks import Done
@@ -104,7 +105,7 @@ def ranks(
         from traceana.job.tasks import Reading
 
         reading = Reading(step_marker, device_model, None if rules is None else str(rules))
-        with progress() as done:
+        with noted(RedirectWarning), progress() as done:
             count = pages.write_shard(
                 files_of(given),
                 shard,
@@ -117,7 +118,7 @@ def ranks(
         message(f"shard {shard}: {count} summaries in {keep}; traceana ranks --merge {keep}")
         return ExitCode.OK
     else:
-        with progress() as done:
+        with noted(RedirectWarning), progress() as done:
             result = pages.ranks(
                 given,
                 workers=workers,

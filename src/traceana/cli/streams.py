@@ -15,7 +15,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -182,36 +182,29 @@ def lines_of_input() -> Iterator[str]:
         raise NotFoundError(f"standard input cannot be read: {error.strerror}") from error
 
 
-def spooled() -> Path:
-    """Return a file with the bytes of standard input; it is removed as the process ends.
+@contextmanager
+def spooled() -> Iterator[Path]:
+    """Give a file with the bytes of standard input; it is removed at the end.
 
     Raises ``NotFoundError`` if standard input is a terminal, closed, or cannot be read,
     ``CannotWriteError``.
     """
-    import atexit
-    import shutil
-    import tempfile
-
-    from traceana.files import STANDARD_INPUT, show_as
+    from traceana.files import STANDARD_INPUT, scratch_folder, show_as
 
     if sys.stdin is None or sys.stdin.isatty():
         raise NotFoundError(
             "standard input is closed or a terminal: pipe the profiler's output into traceana"
         )
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="traceana-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        target = (folder / STANDARD_INPUT).open("wb")
-    except OSError as error:
-        raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
-    show_as(folder / STANDARD_INPUT, STANDARD_INPUT)
-    with target:
-        while block := _block():
-            try:
-                target.write(block)
-            except OSError as error:
-                raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
-    return folder / STANDARD_INPUT
+    with ExitStack() as until_end:
+        try:
+            path = until_end.enter_context(scratch_folder()) / STANDARD_INPUT
+            show_as(path, STANDARD_INPUT)
+            with path.open("wb") as target:
+                for block in iter(_block, b""):
+                    target.write(block)
+        except OSError as error:
+            raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
+        yield path
 
 
 def _block() -> bytes:

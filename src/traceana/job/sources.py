@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from traceana.errors import MissingDependencyError, NotFoundError, how_to_install
+from traceana.errors import MissingDependencyError, NotFoundError, RedirectWarning, how_to_install
 from traceana.files import as_unicode, scratch_folder
 from traceana.readers.windows import worker_name, worker_of
+from traceana.urls import without_secrets
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -44,8 +48,6 @@ class Windows(msgspec.Struct, frozen=True):
 Source = Path | Remote | Windows
 
 _URL: Final = re.compile(r"(?i)([a-z][a-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
-_SECRET: Final = re.compile(r"(://)[^/@]*@")
-"""User and password."""
 _WEB: Final = ("http", "https")
 _SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 _PATTERN: Final = re.compile(r"[*?\[]")
@@ -58,6 +60,7 @@ _CLIENT: Final[Any] = {
     "read_timeout": timedelta(seconds=60),
     "timeout": timedelta(hours=6),
 }
+_REDIRECT_S: Final = 10
 _MOST_TEXT: Final = 200
 _REQUEST: Final = re.compile(r" in [0-9.]+.?s\b.*? - ")
 _REPORTED: Final = (re.compile("<Code>([^<]*)<"), re.compile("<Message>([^<]*)<"))
@@ -65,8 +68,17 @@ _REPORTED: Final = (re.compile("<Code>([^<]*)<"), re.compile("<Message>([^<]*)<"
 
 
 def shown_url(url: str) -> str:
-    """Return ``url`` without the user, password and signature that it may have."""
-    return _SECRET.sub(r"\1", url).partition("?")[0]
+    """Return ``url`` as it is shown: without user and password, and on the web without its query,
+    which may be a signature."""
+    return without_secrets(_without_query(url))
+
+
+def _is_web(url: str) -> bool:
+    return url.partition(":")[0].lower() in _WEB
+
+
+def _without_query(url: str) -> str:
+    return url.partition("#")[0].partition("?")[0] if _is_web(url) else url
 
 
 def is_url(text: str | os.PathLike[str]) -> bool:
@@ -118,9 +130,15 @@ def _at(url: str) -> list[Remote]:
     from traceana.readers.inputs import is_name_of_trace
 
     store, key = _store(url)
+    if _is_web(url):
+        _warn_of_another_host(url)
+    is_signed = _without_query(url) != url
     root = url.removesuffix(key).removesuffix("/") + "/"
-    pattern = _PATTERN.search(key)
+    pattern = None if is_signed else _PATTERN.search(key)
     with _explained(url):
+        if is_signed:
+            # The signature is of GET. The content is not read here.
+            return [_remote(url, store.get(key).meta)]
         if pattern is None and key and not key.endswith("/"):
             return [_remote(url, store.head(key))]
         # Objects are listed by whole folders.
@@ -150,25 +168,61 @@ def _remote(url: str, listing: Any) -> Remote:
 
 def _store(url: str) -> tuple[Any, str]:
     """Return the store of ``url`` and the key in it."""
-    parts = _URL.fullmatch(url)
+    parts = _URL.fullmatch(_without_query(url))
     assert parts is not None
     scheme, host, key = parts.groups()
-    if scheme.lower() in _WEB and "?" in key:
-        raise NotFoundError(
-            f"{shown_url(url)}: a URL with a query, such as a signed one, is not read: download "
-            "the file, or give s3://, gs:// or az:// with credentials in the environment"
-        )
     if scheme.lower() not in _SCHEMES:
         raise NotFoundError(
-            f"{shown_url(url)}: a URL that is read begins with s3://, gs://, az://, https:// or http://"
+            f"{shown_url(url)}: a URL that is read begins with s3://, gs://, az://, https:// or "
+            "http://"
         )
     try:
-        from obstore.store import from_url
+        from obstore.store import HTTPStore, from_url
     except ImportError as error:
         raise MissingDependencyError(f"URLs need obstore: {how_to_install('remote')}") from error
+    user, _, host = host.rpartition("@")
+    options: Any = dict(_CLIENT)
+    if user:
+        options["default_headers"] = {"Authorization": _basic(user)}
     with _explained(url):
-        root = f"{scheme}://{host}"
-        return from_url(root, client_options=_CLIENT, retry_config=_RETRIES), key
+        if _is_web(url) and (user or "?" in url):
+            # The store keeps the query of its URL in each request.
+            query = urlsplit(url).query
+            root = f"{scheme}://{host}" + f"?{query}" * bool(query)
+            key = unquote(key)  # the store encodes it
+            return HTTPStore.from_url(root, client_options=options, retry_config=_RETRIES), key
+        return from_url(f"{scheme}://{host}", client_options=options, retry_config=_RETRIES), key
+
+
+def _basic(user: str) -> str:
+    """Return HTTP's authorization of ``user:password`` as it is in a URL."""
+    return f"Basic {b64encode(unquote(user).encode()).decode()}"
+
+
+def _warn_of_another_host(url: str) -> None:
+    """Warn where the web server of ``url`` redirects to another host.
+
+    Asks for the first byte: the store follows redirects without a word. An error is the store's to
+    report.
+    """
+    import http.client  # not for jobs of files
+    import urllib.request
+
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    try:
+        request = urllib.request.Request(  # http or https
+            parts._replace(netloc=host, fragment="").geturl(), headers={"Range": "bytes=0-0"}
+        )
+        if user:
+            request.add_unredirected_header("Authorization", _basic(user))
+        with urllib.request.urlopen(request, timeout=_REDIRECT_S) as answered:
+            there = answered.geturl()
+    except (OSError, ValueError, http.client.HTTPException):
+        return
+    if urlsplit(there).netloc != host:
+        text = f"{shown_url(url)} is redirected to another host: {urlsplit(there).hostname}"
+        warnings.warn(text, RedirectWarning, stacklevel=2)
 
 
 @contextmanager
@@ -194,7 +248,7 @@ def _explained(url: str) -> Iterator[None]:
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         denied = denied or "Forbidden" in said or "Unauthorized" in said
         hint = "access denied, check the credentials in the environment: " if denied else ""
-        said = said.replace(url, shown_url(url))
+        said = without_secrets(said)
         raise NotFoundError(f"{shown_url(url)}: {hint}{said}") from error
 
 
@@ -222,7 +276,7 @@ def state(source: Source) -> list[str]:
 def sizes(source: Source) -> list[tuple[str, int]]:
     """Return the ending of the name and the bytes of each file of ``source``."""
     if isinstance(source, Remote):
-        return [(PurePosixPath(source.url).suffix, source.size)]
+        return [(PurePosixPath(_without_query(source.url)).suffix, source.size)]
     if isinstance(source, Windows):
         return [size for file in source.files for size in sizes(file)]
     inside = source.rglob("*") if source.is_dir() else [source]
@@ -240,7 +294,7 @@ def fetched(source: Source) -> Iterator[Path | list[Path]]:
         return
     store, key = _store(source.url)
     with scratch_folder() as folder:
-        path = folder / PurePosixPath(key).name
+        path = folder / (PurePosixPath(key).name or "trace")
         with _explained(source.url), path.open("wb") as file:
             got = store.get(key)
             if _remote(source.url, got.meta) != source:

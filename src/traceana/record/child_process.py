@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from traceana.errors import NotFoundError
+from traceana.files import undisturbed
 from traceana.record.inside.process_report import EXITING
 from traceana.record.outcome import Launch
 
@@ -57,28 +58,38 @@ def run_child(
     cannot be started.
     """
     killed = _killed_for_memory()
-    try:
-        process = subprocess.Popen(launch.words, env={**os.environ, **launch.environment})
-    except OSError as error:
-        first = launch.words[0]
-        instead = f"-- python {first}" if first.endswith(".py") else "check the command after --"
-        raise NotFoundError(f"{first} cannot be run ({error.strerror}): {instead}") from error
     interrupted = 0
-    watch = _ExitWatch(process.pid, reports, exit_timeout, meanwhile)
-    # The child may be interrupted as soon as it runs, before the watch has begun.
+    process = watch = None
     try:
         with _ending_signals():
+            # The child may be interrupted as soon as it runs, before the watch has begun.
+            with undisturbed():
+                process = _started(launch)
+            watch = _ExitWatch(process.pid, reports, exit_timeout, meanwhile)
             watch.start()
             status = _waited(process)
     except KeyboardInterrupt as interrupt:
+        if process is None:
+            raise
         interrupted = int(interrupt.args[0]) if interrupt.args else signal.SIGINT
         with _ending_signals():
             status = _end(process, interrupted, exit_timeout)
     finally:
-        watch.stop()
+        if watch is not None:
+            watch.stop()
     was_killed = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
-    out_of_memory = was_killed and not watch.overdue and _killed_for_memory() > killed
-    return Exit(status, interrupted, out_of_memory, watch.overdue)
+    overdue = watch is not None and watch.overdue
+    out_of_memory = was_killed and not overdue and _killed_for_memory() > killed
+    return Exit(status, interrupted, out_of_memory, overdue)
+
+
+def _started(launch: Launch) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(launch.words, env={**os.environ, **launch.environment})
+    except OSError as error:
+        first = launch.words[0]
+        instead = f"-- python {first}" if first.endswith(".py") else "check the command after --"
+        raise NotFoundError(f"{first} cannot be run ({error.strerror}): {instead}") from error
 
 
 def _waited(process: subprocess.Popen[bytes]) -> int:
@@ -223,14 +234,14 @@ def _from_terminal(number: int) -> bool:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` with its number at SIGTERM and SIGHUP, so that no child is left
-    running."""
+    """Raise ``KeyboardInterrupt`` with its number at SIGINT, SIGTERM and SIGHUP, so that no child
+    is left running."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
     # Signals that are ignored, as under nohup, remain ignored.
-    ending = (signal.SIGTERM, signal.SIGHUP)
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     numbers = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
     try:
         before = [signal.signal(number, interrupt) for number in numbers]

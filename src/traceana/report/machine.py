@@ -13,6 +13,7 @@ import polars as pl
 from traceana.report.page import Page, Rows
 from traceana.report.text import plain
 from traceana.settings import SETTINGS
+from traceana.urls import without_secrets
 from traceana.version import __version__
 
 JSON_SCHEMA_VERSION: Final = 3
@@ -25,10 +26,12 @@ _FORMULA: Final = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 def render_json(page: Page) -> str:
     """Return the data of ``page`` as one JSON object, pretty-printed and in ASCII.
 
-    Names in it cannot control a terminal. docs/json.md describes the keys.
+    Names in it cannot control a terminal, and its URLs have no passwords and signatures.
+    docs/json.md describes the keys.
     """
     # With an indent json.dumps is written in Python, which takes three times as long.
-    return msgspec.json.format(json.dumps(json_object(page), allow_nan=False), indent=2) + "\n"
+    text = without_secrets(json.dumps(json_object(page), allow_nan=False))
+    return msgspec.json.format(text, indent=2) + "\n"
 
 
 def render_csv(page: Page) -> str:

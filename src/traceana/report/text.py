@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from traceana.files import as_unicode
+from traceana.urls import without_secrets
 
 _LETTERS: Final = 8
 """Letters of a cell of the terminal, at most: marks above a letter have no cell of their own."""
@@ -34,9 +35,9 @@ def plain(text: str) -> str:
     """Return ``text`` as one line, with control, bidirectional and invisible characters escaped.
 
     They become ``\\x1b``, ``\\u202e`` ..., so that they cannot control the terminal or hide text.
-    Other characters are unchanged.
+    URLs have no passwords and signatures. Other characters are unchanged.
     """
-    return _HOSTILE.sub(_written_out, as_unicode(text))
+    return without_secrets(_HOSTILE.sub(_written_out, as_unicode(text)))
 
 
 def brief_line(text: str) -> str:
