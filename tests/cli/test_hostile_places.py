@@ -19,6 +19,7 @@ from tests.support.manifest import FIXTURES
 from traceana import cache
 from traceana.enrich.steps import matches_marker
 from traceana.errors import ExitCode, UsageError
+from traceana.report.charts import specification
 from traceana.report.charts.specification import short
 
 TRACE = FIXTURES / "alexnet-cpu-ranges.json.gz"
@@ -111,3 +112,34 @@ def test_the_gate_takes_no_option_for_a_trace(tmp_path: Path, words: list[str]) 
     )
     assert done.returncode == 2
     assert b"an option, not a trace" in done.stderr
+
+
+NAMES = ("toString", "__proto__", "constructor")
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+def test_names_that_objects_of_javascript_have_are_drawn(
+    tmp_path: Path, run: Run, form: str
+) -> None:
+    pytest.importorskip("vl_convert")
+    events = [kernel(name, 10 * n + 10, 5) for n, name in enumerate(NAMES)]
+    picture = tmp_path / f"out.{form}"
+    result = run("kernels", write(tmp_path / "t.json", events), "--plot", picture)
+    assert result.exit_code == 0
+    if form == "svg":
+        assert all(name in picture.read_text() for name in NAMES)
+    assert picture.stat().st_size > 5_000
+
+
+def test_a_picture_that_vega_does_not_draw_is_an_error(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("vl_convert")
+    monkeypatch.setattr(specification, "_OF_EVERY_OBJECT", frozenset())
+    trace = write(tmp_path / "t.json", [kernel("toString", 10, 5), kernel("k", 20, 5)])
+    result = run("kernels", trace, "--plot", tmp_path / "out.png")
+    assert result.exit_code == ExitCode.CANNOT_WRITE
+    assert result.stderr.startswith("traceana: the picture cannot be drawn (it is empty)")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out.png").exists()
+    assert run("kernels", trace, "-f", "html").exit_code == 0

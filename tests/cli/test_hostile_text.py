@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html as html_module
 import io
 import json
 import re
@@ -109,3 +110,31 @@ def _json(text: str, command: str) -> None:
 
 
 CHECKS: Final = {"table": _page, "md": _markdown, "csv": _csv, "json": _json}
+
+
+LINKED: Final = (
+    *("https://a.example/x?y=1", "HTTP://a.example", "www.a.example", "ftp://a.example"),
+    *("me@a.example", "@somebody", "x @some-body", "#12", "owner/name#12", "!34"),
+)
+LINKS: Final = re.compile(r"(?i)://|www\.|@\w|[#!]\d")
+"""What GitHub and GitLab make links of."""
+
+
+def test_markdown_has_no_links_of_a_trace(tmp_path: Path) -> None:
+    mistune = pytest.importorskip("mistune")
+    (seed,) = [one for one in seeds.of("kineto") if one.name == "gpu"]
+    whole = json.loads(seed.files["run.json"])
+    kernels = [event for event in whole["traceEvents"] if event.get("cat") == "kernel"]
+    for number, event in enumerate(kernels):
+        event["name"] = LINKED[number % len(LINKED)]
+    trace = tmp_path / "run.json"
+    trace.write_text(json.dumps(whole))
+    text = printed_in(("md",), "kernels", trace)["md"]
+    page = mistune.create_markdown(plugins=["url", "table"])
+    html = str(page(text))
+    assert "<a " not in html
+    shown = html_module.unescape(re.sub("<[^>]*>", "", html))
+    assert not LINKS.search(shown), LINKS.search(shown)
+    seen = [link for link in LINKED if link in shown.replace("\u200b", "")]
+    assert len(seen) == min(len(kernels), len(LINKED))
+    assert "<a " in str(page(text.replace("\u200b", "")))

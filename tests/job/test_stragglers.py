@@ -11,7 +11,7 @@ from scipy import stats
 
 from tests.job.jobs import TRANSFER_NS, even
 from traceana.analyze.collective_ranks import Matched, match
-from traceana.job.ranks import offsets
+from traceana.job.clocks import offsets
 from traceana.job.stragglers import (
     COMPUTE,
     by_step,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
@@ -20,7 +21,14 @@ from traceana.report.page import (
 )
 from traceana.report.text import plain
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
+_LINK: Final = re.compile(r"(:(?=//)|\bwww(?=\.)|\\@(?=\w)|\\[#!](?=\d))", re.IGNORECASE)
+"""Beginnings of links in escaped text: of URLs, addresses, mentions and numbers of issues.
+
+GitHub and GitLab make them of the rendered text, whatever is escaped.
+"""
+_NO_LINK: Final = "\u200b"
+"""A space of no width."""
 
 
 def render(page: Page) -> str:
@@ -101,5 +109,5 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return ``text`` with Markdown's markup characters escaped."""
-    return _MARKUP.sub(r"\\\1", plain(text))
+    """Return ``text`` with Markdown's markup characters escaped, and without links."""
+    return _LINK.sub(rf"\1{_NO_LINK}", _MARKUP.sub(r"\\\1", plain(text)))

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from traceana.errors import MissingDependencyError, NoSuchSelectionError, how_to_install
+from traceana.errors import (
+    CannotWriteError,
+    MissingDependencyError,
+    NoSuchSelectionError,
+    how_to_install,
+)
 from traceana.files import write_output
 from traceana.report.charts.pictures import picture
 from traceana.report.charts.spans import icicle_view, left_of_timeline, timeline_view
@@ -50,7 +55,8 @@ _OWN: Final = dict.fromkeys(("color", "shape", "size", "fillOpacity", "yOffset")
 def write_plot(page: Page, path: Path, format: str, *, force: bool) -> None:  # noqa: A002
     """Write the pictures of ``page`` to ``path`` as ``format``, ``png`` or ``svg``.
 
-    Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none, and
+    Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
+    :class:`~traceana.errors.CannotWriteError` if they cannot be drawn, and
     :class:`~traceana.errors.MissingDependencyError` without vl-convert.
     """
     if not pictures_of(page):
@@ -61,32 +67,52 @@ def write_plot(page: Page, path: Path, format: str, *, force: bool) -> None:  # 
 def page_file(page: Page, format: str) -> bytes:  # noqa: A002
     """Return the pictures of ``page``, which has some, as a file of ``format``.
 
-    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert.
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert, and
+    :class:`~traceana.errors.CannotWriteError` if they cannot be drawn.
     """
-    require_vl_convert()
+    drawn = _svg(page_specification(page))
+    if format == "svg":
+        return drawn.encode()
     import vl_convert
 
-    drawn = page_specification(page)
-    if format == "png":
-        return vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[])
-    return vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]).encode()
+    return vl_convert.svg_to_png(drawn, scale=2)
 
 
 def chart_svg(chart: Chart) -> str:
     """Return ``chart`` as SVG in the colours of a page's style sheet, as wide as its element.
 
-    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert.
+    Raises :class:`~traceana.errors.MissingDependencyError` without vl-convert, and
+    :class:`~traceana.errors.CannotWriteError` if it cannot be drawn.
+    """
+    return _svg(
+        {
+            "$schema": SCHEMA,
+            "config": {**config(PAGE), "background": None, "font": _FONT},
+            "params": parameters(PAGE),
+            **view(chart, WIDTH - left_of(chart), WIDTH),
+        }
+    )
+
+
+def _svg(specification: dict[str, Any]) -> str:
+    """Return the picture of ``specification``.
+
+    Where Vega fails it prints its error, and returns an empty picture.
     """
     require_vl_convert()
     import vl_convert
 
-    drawn = {
-        "$schema": SCHEMA,
-        "config": {**config(PAGE), "background": None, "font": _FONT},
-        "params": parameters(PAGE),
-        **view(chart, WIDTH - left_of(chart), WIDTH),
-    }
-    return vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[])
+    failure = "it is empty"
+    try:
+        drawn = vl_convert.vegalite_to_svg(specification, allowed_base_urls=[])
+    except ValueError as error:
+        drawn, failure = "", str(error).partition("\n")[0]
+    # One group is the picture itself.
+    if drawn.count('class="mark-') < 2:
+        raise CannotWriteError(
+            f"the picture cannot be drawn ({failure}): please report it with the format of the file"
+        )
+    return drawn
 
 
 def require_vl_convert() -> None:

@@ -39,7 +39,7 @@ from traceana.report.pages.single_table import data_of, notes_of, ranked, table_
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import STRAGGLER_SHARE
-from traceana.table import Column, Kind, aggregated, conformed, hiding
+from traceana.table import Column, Kind, aggregated, completed, conformed, hiding
 
 _SUMMED: Final = (
     *("kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
@@ -190,11 +190,15 @@ def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
     named = groups.drop_nulls("group")
     if named.is_empty():
         return ()
-    keys = [column.name for column in BY_DESCRIPTION if column.aggregate is None]
+    keys = [
+        column.name
+        for column in BY_DESCRIPTION
+        if column.aggregate is None and column.value is None
+    ]
     frame = aggregated(named, keys, BY_DESCRIPTION).sort(
         "time_ns", *keys, descending=[True, *[False] * len(keys)], nulls_last=True
     )
-    frame = conformed(frame, BY_DESCRIPTION)
+    frame = conformed(completed(frame, BY_DESCRIPTION), BY_DESCRIPTION)
     columns = with_values(frame, BY_DESCRIPTION)
     return (Table(frame, columns, dropped=ranked(BY_DESCRIPTION)),)
 

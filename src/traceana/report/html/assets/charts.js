@@ -42,6 +42,9 @@ traceana.charts = (pictures) => {
         defaultStyle: false,
         tooltip: false,
       });
+    // Where Vega fails it logs the error, and draws nothing.
+    if (specification && !canvas.querySelector(".role-mark, .role-scope"))
+      canvas.textContent = "This chart cannot be drawn: the console of the browser has the error.";
     figure.dataset.drawn = "yes";
   };
 
