@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.classes import breakdown
 from traceana.analyze.collective_ranks import BETWEEN_TWO
 from traceana.analyze.communication import communication, has_smaller_groups, with_messages
 from traceana.analyze.devices import devices
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers
 from traceana.analyze.summaries import needs_timeline
-from traceana.analyze.transfers import transfers
 from traceana.columns.intervals import Busy
 from traceana.files import (
     UNDECODABLE,
@@ -53,17 +50,8 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "bubble_ns": pl.Int64,
         "warm_up": pl.Boolean,
     },
-    "classes": {"category": pl.String, "part": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
-    "layers": {"layer": pl.String, "role": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "kernels": {"name": pl.String, "category": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "idle": {"cause": pl.String, "count": pl.Int64, "time_ns": pl.Int64},
-    "transfers": {
-        "direction": pl.String,
-        "host_memory": pl.String,
-        "count": pl.Int64,
-        "bytes": pl.Int64,
-        "time_ns": pl.Int64,
-    },
     "collectives": {
         "collective": pl.String,
         "message_bytes": pl.Int64,
@@ -204,11 +192,8 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
     )
     tables = {
         "steps": steps,
-        "classes": breakdown(trace).frame,
-        "layers": layers(trace).frame,
         "kernels": kernels(trace).frame.sort("time_ns", descending=True).head(MOST_KERNELS),
         "idle": idle(trace).frame.group_by("cause").agg(pl.col("count", "time_ns").sum()),
-        "transfers": transfers(trace).frame,
         "collectives": with_pieces(trace),
         "process_groups": process_groups,
         "operations": operations_of(trace),
