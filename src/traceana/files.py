@@ -297,9 +297,12 @@ def write_output(path: Path, content: bytes | Iterable[bytes], *, force: bool) -
     """Write an output that the user named, raising ``CannotWriteError``.
 
     A regular file is written by :func:`write_whole`, also behind a link. A pipe or a device, which
-    ``force`` allows, stays what it is and is written to.
+    ``force`` allows, stays what it is and is written to. Neither may be another user's in a folder
+    such as /tmp.
     """
     try:
+        if force and _is_planted(path):
+            raise PermissionError(errno.EPERM, "another user put it into a folder for all")
         if force and path.exists() and not path.is_file():
             with path.open("wb") as file:
                 file.writelines([content] if isinstance(content, bytes) else content)
@@ -307,6 +310,19 @@ def write_output(path: Path, content: bytes | Iterable[bytes], *, force: bool) -
         write_whole(path.resolve() if force else path, content, replace=force)
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _is_planted(path: Path) -> bool:
+    """Return whether ``path`` is a link or a pipe of another user in a folder that all may write.
+
+    As Linux's ``protected_symlinks`` and ``protected_fifos``, which see no resolved path.
+    """
+    if not os.path.lexists(path) or not hasattr(os, "geteuid"):
+        return False
+    facts, around = path.lstat(), path.absolute().parent.stat()
+    is_for_all = bool(around.st_mode & stat.S_IWOTH and around.st_mode & stat.S_ISVTX)
+    is_other = facts.st_uid not in (os.geteuid(), around.st_uid)
+    return is_for_all and is_other and not stat.S_ISREG(facts.st_mode)
 
 
 def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:

@@ -185,7 +185,7 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     if target.is_file() and cache.is_ours(target):
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        cache.made("nsys")
         with scratch_folder(".", target.parent) as scratch:
             export = scratch / "export.sqlite"
             make(export)
