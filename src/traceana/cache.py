@@ -27,7 +27,8 @@ def folder(name: str) -> Path:
     given = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
     own = home / "traceana"
-    with suppress(FileNotFoundError):
+    # What is missing or cannot be read is reported where it is made.
+    with suppress(OSError):
         if not is_private(own):
             # Users share the cache folder, and another one was first.
             own = home / f"traceana-{os.geteuid()}"
