@@ -26,6 +26,7 @@ from traceana.files import (
     crc32,
     replace_folder,
     scratch_folder,
+    scratch_prefix,
     umask,
 )
 from traceana.job.rank_operations import operations_of, with_pieces
@@ -228,7 +229,7 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
 def write(summary: Summary, folder: Path) -> None:
     """Write ``summary`` as the folder ``folder``, whole or not at all; raises ``OSError``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with scratch_folder(f".{folder.name}.", folder.parent) as scratch:
+    with scratch_folder(scratch_prefix(folder.name), folder.parent) as scratch:
         checksums = write_tables(scratch, summary.tables)
         facts = msgspec.structs.replace(summary.facts, checksums=checksums)
         (scratch / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts)))
