@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from traceana.job.disagreements import DISAGREEMENTS, NUMBER_OF, OPERATION, ORDER, SIZE
 from traceana.job.disagreements import MISSING as MISSING_COLLECTIVE
+from traceana.job.exposed import CLASSES, EXPOSED, TRANSFER, UNCLASSIFIED
 from traceana.job.parallelism import BY_DESCRIPTION, EXPERTS, GROUPS, PIPELINE
 from traceana.job.ranks import (
     COLLECTIVES,
@@ -41,7 +42,7 @@ from traceana.report.pages.single_table import data_of, notes_of, ranked, table_
 from traceana.report.result import CommandResult
 from traceana.result import Arranged, Result, sums
 from traceana.settings import STRAGGLER_SHARE
-from traceana.table import Column, Kind, aggregated, completed, conformed, hiding
+from traceana.table import Column, Kind, aggregated, by_name, completed, conformed, hiding
 
 _SUMMED: Final = (
     *("kernels", "kernel_ns", "span_ns", "busy_ns", "compute_ns", "communication_ns"),
@@ -115,6 +116,7 @@ def page(all_ranks: Job) -> CommandResult:
         screenful=24,
         pictures=lambda: [
             *pictures(frame, all_ranks.own),
+            *_exposed_bars(all_ranks.exposed, frame["rank"].drop_nulls().head(MOST_RANKS)),
             *slowdown.pictures(
                 all_ranks.slowdown,
                 frame["rank"].drop_nulls().head(MOST_RANKS),
@@ -145,6 +147,7 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
         "steps": Result(all_ranks.own, columns=STEPS),
         "pipeline": Result(all_ranks.pipeline, columns=PIPELINE),
         "experts": Result(all_ranks.experts, columns=EXPERTS),
+        "exposed": Result(all_ranks.exposed, columns=EXPOSED),
     }
     slow = all_ranks.slowdown
     if slow is not None and slowdown.is_sound(slow):
@@ -158,7 +161,9 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
     listed_ranks = listed["rank"].drop_nulls().head(MOST_LINES)
     blocks: tuple[Block, ...] = (
         *(facts, table, *slowdown.blocks(slow, listed_ranks)),
-        *(*_heat(all_ranks), *_groups(all_ranks.groups)),
+        *_heat(all_ranks),
+        *_exposed(all_ranks.exposed, listed_ranks),
+        *_groups(all_ranks.groups),
         *notes_of(shown.notes),
     )
     return Page("ranks", blocks, data)
@@ -189,6 +194,24 @@ def _heat(all_ranks: Job) -> tuple[Block, ...]:
     hidden = all_ranks.own["rank"].n_unique() - shades.height
     more = [("", f"{numbers.counted(hidden, 'rank')} more in the JSON (section steps)")]
     return (table, Notes(((label, legend), *(more if hidden else []))))
+
+
+def _exposed(exposed: pl.DataFrame, ranks: pl.Series) -> tuple[Table, ...]:
+    """Return a line for each of the ``ranks``: exposed communication per step by class; none where
+    all of it is unclassified."""
+    classes = [name for name in CLASSES if (exposed["class"] == name).any()]
+    if set(classes) <= {UNCLASSIFIED, TRANSFER}:
+        return ()
+    order = pl.DataFrame({"rank": ranks}).with_row_index("order")
+    wide = exposed.pivot("class", index="rank", values="step_ns").join(order, on="rank")
+    frame = wide.sort("order").select("rank", pl.col(classes).fill_null(0))
+    time = by_name(EXPOSED)["step_ns"]
+    columns = (
+        Column("rank", Kind.NUMBER),
+        *(replace(time, name=name, title=name, group="exposed communication per step")
+          for name in classes),
+    )  # fmt: skip
+    return (Table(frame, columns, dropped=tuple(reversed(classes))),)
 
 
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
@@ -232,6 +255,11 @@ def _facts(all_ranks: Job) -> Iterator[tuple[str, str]]:
     if all_ranks.count_text:
         yield "Collectives", all_ranks.count_text
     yield from _parallelism(all_ranks)
+    if all_ranks.exposed.height:
+        summed = all_ranks.exposed.group_by("class").agg(pl.col("time_ns").sum())
+        mean = {name: time / all_ranks.own.height for name, time in summed.iter_rows()}
+        parts = [f"{name} {numbers.duration(mean[name])}" for name in CLASSES if name in mean]
+        yield "Exposed comm.", f"{' · '.join(parts)}, mean per rank and step"
     offsets = rows.drop_nulls("clock_offset_ns")
     if offsets.height:
         ahead = offsets["clock_offset_ns"].abs()
@@ -326,7 +354,9 @@ def _stragglers(all_ranks: Job) -> list[str]:
     if late.is_empty():
         walls = all_ranks.own.group_by("rank").agg(pl.col("wall_ns").sum())["wall_ns"]
         least = STRAGGLER_SHARE * _median(walls if all_ranks.steps else all_ranks.rows["span_ns"])
-        noticed = arrived.filter(pl.col("others_wait_ns") > least)["rank"].head(1)
+        # Other work overlaps some of these waits: the cause has what the job loses.
+        explained = slowdown.has_cause(all_ranks.slowdown)
+        noticed = arrived.filter(pl.col("others_wait_ns") > least, not explained)["rank"].head(1)
         return [" · ".join([_no_straggler(all_ranks), *(arrives[rank] for rank in noticed)])]
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):
@@ -514,6 +544,25 @@ def _parts(rows: pl.DataFrame) -> list[Chart]:
             Axis("time of the capture, summed over its devices", Kind.TIME),
             Axis("", Kind.TEXT),
             (Marks(frame, "bar", "time_ns", "rank", colour="what"),),
+        )
+    ]
+
+
+def _exposed_bars(exposed: pl.DataFrame, ranks: pl.Series) -> list[Chart]:
+    """Return a stacked bar for each of the ``ranks``: exposed communication per step by class."""
+    order = pl.DataFrame({"rank": ranks}).with_row_index("order")
+    shown = exposed.join(order, on="rank").sort("order", maintain_order=True)
+    if shown.is_empty():
+        return []
+    frame = shown.with_columns(pl.format("rank {}", "rank").alias("rank"))
+    return [
+        Chart(
+            "Exposed communication of each rank",
+            f"Waits for other ranks by class, and transfers, per step: "
+            f"{numbers.counted(frame['rank'].n_unique(), 'rank')}, the slowest first.",
+            Axis("exposed time per step", Kind.TIME),
+            Axis("", Kind.TEXT),
+            (Marks(frame, "bar", "step_ns", "rank", colour="class"),),
         )
     ]
 
