@@ -71,7 +71,7 @@ def has_started(process: int, keep: Path) -> bool:
     return bool(readers(process))
 
 
-def have_imported(process: int, keep: Path) -> bool:  # noqa: ARG001
+def have_imported(process: int, keep: Path) -> bool:
     """Return whether all readers are importing what a task needs."""
     maps = [Path(f"/proc/{reader}/maps").read_text() for reader in readers(process)]
     return bool(maps) and all("polars" in text for text in maps)
