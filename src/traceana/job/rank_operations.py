@@ -14,13 +14,14 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.collective_ranks import collectives_of
-from traceana.columns.intervals import PER_DEVICE, Busy
+from traceana.columns.intervals import Busy
 from traceana.timeline import operations
 from traceana.timeline.idle import idle_time
 from traceana.timeline.idle_gaps import CAUSES, DATA_LOADER
 from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows
 from traceana.timeline.work import work
+from traceana.trace import per_small_trace
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -46,6 +47,7 @@ def operations_of(trace: Trace) -> pl.DataFrame:
     return operations.operations_of(trace).select(*OPERATIONS)
 
 
+@per_small_trace
 def with_pieces(trace: Trace) -> pl.DataFrame:
     """Return :func:`~traceana.analyze.collective_ranks.collectives_of` with ``piece``, ``ends_in``
     and ``exposed_ns``.
@@ -69,8 +71,7 @@ def with_pieces(trace: Trace) -> pl.DataFrame:
     before = np.searchsorted(windows["start"].to_numpy(), end, side="left") - 1
     inside = (before >= 0) & (end <= windows["end"].to_numpy()[before])
     number = trace.tables.steps["number"].gather(windows["step"])
-    every = work(trace, "rank", "device", "start", "duration", "category")
-    others = every.filter(pl.col("category").ne_missing("collective"))
+    every, others = _busy(trace)
     pieces = pl.DataFrame(
         {
             "rank": pl.repeat(windows["rank"][0], len(end), dtype=pl.Int32, eager=True),
@@ -79,7 +80,7 @@ def with_pieces(trace: Trace) -> pl.DataFrame:
             "end": end[order],
         }
     )
-    exposed = Busy.of(every).within(pieces) - Busy.of(others).within(pieces)
+    exposed = every.within(pieces) - others.within(pieces)
     return each.with_columns(
         pl.Series("piece", piece),
         pl.when(pl.Series(inside)).then(number.gather(before.clip(min=0))).alias("ends_in"),
@@ -118,8 +119,9 @@ def _by_type(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=OPERATIONS)
     collectives = with_pieces(trace).drop_nulls("piece").sort("piece")
     pieces = _pieces(windows, collectives)
-    every = work(trace, "rank", "device", "start", "duration", "direction", "category")
-    rows = every.filter(pl.col("category").ne_missing("collective"))
+    rows = work(trace, "rank", "device", "start", "duration", "direction", "category").filter(
+        pl.col("category").ne_missing("collective")
+    )
     direction = rows["direction"].cast(pl.String)
     times: dict[str, pl.Series] = {}
     busy, before = Busy.of(rows.clear()), pl.zeros(pieces.height, dtype=pl.Int64, eager=True)
@@ -127,7 +129,8 @@ def _by_type(trace: Trace) -> pl.DataFrame:
         busy = busy.with_also(rows.filter(direction == name))
         together = busy.within(pieces)
         times[name], before = together - before, together
-    computing, all_busy = Busy.of(rows).within(pieces), Busy.of(every).within(pieces)
+    every, others = _busy(trace)
+    all_busy, computing = every.within(pieces), others.within(pieces)
     times[OTHER] = computing - before
     gaps = idle_time(trace).gaps.with_columns(duration=pl.col("end") - pl.col("start"))
     is_input = gaps["cause"].cast(pl.String) == CAUSES[DATA_LOADER]
@@ -155,14 +158,8 @@ def _by_type(trace: Trace) -> pl.DataFrame:
         ]
     )
     # Devices of a process work at the same time.
-    devices = pieces.unique(["step", *PER_DEVICE]).group_by("step").len("devices")
-    devices = (
-        devices.select(
-            trace.tables.steps["number"].gather(devices["step"]).alias("step"), "devices"
-        )
-        .group_by("step")
-        .agg(pl.col("devices").sum())
-    )
+    number = trace.tables.steps["number"].gather(windows["step"]).alias("step")
+    devices = number.value_counts(name="devices")
     return (
         frame.group_by("step", "sequence", "name", "collective")
         .agg(pl.col("time_ns").sum())
@@ -175,6 +172,14 @@ def _by_type(trace: Trace) -> pl.DataFrame:
             for name, dtype in OPERATIONS.items()
         )
     )
+
+
+@per_small_trace
+def _busy(trace: Trace) -> tuple[Busy, Busy]:
+    """Return when each device did any work, and when other work than collectives."""
+    every = work(trace, "rank", "device", "start", "duration", "category")
+    others = every.filter(pl.col("category").ne_missing("collective"))
+    return Busy.of(every), Busy.of(others)
 
 
 _DESCRIBED: Final = ("name", "collective", "step", "sequence", "time_ns")
