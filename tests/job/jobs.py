@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ class Turns:
 
     compute_ns: np.ndarray[Any, Any]
     messages: dict[int, dict[str, Any]] = field(default_factory=dict)
-    of_rank: dict[tuple[int, int, int], dict[str, Any] | None] = field(default_factory=dict)
+    of_rank: Mapping[tuple[int, int, int], dict[str, Any] | None] = field(default_factory=dict)
     clock_ns: dict[int, int] = field(default_factory=dict)
 
     def step_ns(self) -> np.ndarray[Any, Any]:

@@ -404,7 +404,8 @@ def test_who_arrives_last_is_told_without_a_straggler(
 def test_pictures_have_the_figures_of_the_rows(late: tuple[Path, Path]) -> None:
     job, keep = late
     found = traceana.ranks(job, keep=keep, workers=1)
-    parts, cells, steps, types = pictures_of(found.illustrated())
+    parts, waits, cells, steps, types = pictures_of(found.illustrated())
+    assert waits.title == "Exposed communication of each rank"
     assert types.title == "Time of each rank by type of work"
     assert isinstance(parts, Chart)
     assert isinstance(cells, Chart)

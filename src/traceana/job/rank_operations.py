@@ -47,12 +47,13 @@ def operations_of(trace: Trace) -> pl.DataFrame:
 
 
 def with_pieces(trace: Trace) -> pl.DataFrame:
-    """Return :func:`~traceana.analyze.collective_ranks.collectives_of` with ``piece`` and
-    ``ends_in``.
+    """Return :func:`~traceana.analyze.collective_ranks.collectives_of` with ``piece``, ``ends_in``
+    and ``exposed_ns``.
 
     ``piece`` is the position of the collective among those of the rank by end, which is also the
     number of the piece that it ends; null for a rank of several devices, whose steps are whole.
-    ``ends_in`` is the number of the step in whose window it ends; else null.
+    ``ends_in`` is the number of the step in whose window it ends; else null. ``exposed_ns`` is the
+    time in the piece in which collectives, but no other work ran.
     """
     each = collectives_of(trace)
     end = (each["start_ns"] + each["time_ns"]).to_numpy()
@@ -60,16 +61,54 @@ def with_pieces(trace: Trace) -> pl.DataFrame:
     of_one = windows["device"].n_unique() == each["device"].n_unique() == 1
     if not of_one or (windows["start"] < windows["end"].shift(1)).any():
         nothing = pl.lit(None, pl.Int64)
-        return each.with_columns(nothing.alias("piece"), nothing.alias("ends_in"))
+        return each.with_columns(nothing.alias(name) for name in ("piece", "ends_in", "exposed_ns"))
+    order = np.argsort(end, kind="stable")
     piece = np.empty(len(end), dtype=np.int64)
-    piece[np.argsort(end, kind="stable")] = np.arange(len(end))
+    piece[order] = np.arange(len(end))
     # A collective that ends with the window of a step belongs to it.
     before = np.searchsorted(windows["start"].to_numpy(), end, side="left") - 1
     inside = (before >= 0) & (end <= windows["end"].to_numpy()[before])
     number = trace.tables.steps["number"].gather(windows["step"])
+    every = work(trace, "rank", "device", "start", "duration", "category")
+    others = every.filter(pl.col("category").ne_missing("collective"))
+    pieces = pl.DataFrame(
+        {
+            "rank": pl.repeat(windows["rank"][0], len(end), dtype=pl.Int32, eager=True),
+            "device": pl.repeat(windows["device"][0], len(end), dtype=pl.Int32, eager=True),
+            "start": np.concatenate(([0], end[order][:-1])),
+            "end": end[order],
+        }
+    )
+    exposed = Busy.of(every).within(pieces) - Busy.of(others).within(pieces)
     return each.with_columns(
         pl.Series("piece", piece),
         pl.when(pl.Series(inside)).then(number.gather(before.clip(min=0))).alias("ends_in"),
+        exposed.gather(piece).alias("exposed_ns"),
+    )
+
+
+def pass_limits(trace: Trace) -> pl.DataFrame:
+    """Return ``step``, ``first_backward_ns``, ``last_forward_ns`` and ``last_backward_ns``: when
+    the first or last work of a pass begins in the windows of a step."""
+    of_pass = pl.when(pl.col("category") == "pass").then(pl.col("part").cast(pl.String))
+    rows = work(trace, "start", "direction", "category", "part").select(
+        "start", pl.coalesce(of_pass, pl.col("direction").cast(pl.String)).alias("pass")
+    )
+    windows = device_windows(trace)
+    number = trace.tables.steps["number"].gather(windows["step"]).alias("step")
+    windows = windows.select(number, pl.col("start").alias("opens"), "end").sort("opens")
+    start, direction = pl.col("start"), pl.col("pass")
+    return (
+        rows.filter(direction.is_in(["forward", "backward"]))
+        .sort("start")
+        .join_asof(windows, left_on="start", right_on="opens")
+        .filter(start < pl.col("end"))
+        .group_by("step")
+        .agg(
+            start.filter(direction == "backward").min().alias("first_backward_ns"),
+            start.filter(direction == "forward").max().alias("last_forward_ns"),
+            start.filter(direction == "backward").max().alias("last_backward_ns"),
+        )
     )
 
 
@@ -79,7 +118,7 @@ def _by_type(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=OPERATIONS)
     collectives = with_pieces(trace).drop_nulls("piece").sort("piece")
     pieces = _pieces(windows, collectives)
-    every = work(trace.whole, "rank", "device", "start", "duration", "direction", "category")
+    every = work(trace, "rank", "device", "start", "duration", "direction", "category")
     rows = every.filter(pl.col("category").ne_missing("collective"))
     direction = rows["direction"].cast(pl.String)
     times: dict[str, pl.Series] = {}

@@ -26,9 +26,10 @@ from traceana.files import (
     crc32,
     replace_folder,
     scratch_folder,
+    scratch_prefix,
     umask,
 )
-from traceana.job.rank_operations import operations_of, with_pieces
+from traceana.job.rank_operations import operations_of, pass_limits, with_pieces
 from traceana.timeline.idle import idle
 from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows, measured_steps, select
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 FACTS: Final = "rank.json"
+_SHARDED: Final = "^(?:FSDP::|FullyShardedDataParallel)"
+"""Annotations of PyTorch's FSDP, both versions."""
 MOST_KERNELS: Final = 2000
 """Kernel names of a rank that are kept, by time."""
 
@@ -49,6 +52,9 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "exposed_communication_ns": pl.Int64,
         "bubble_ns": pl.Int64,
         "warm_up": pl.Boolean,
+        "first_backward_ns": pl.Int64,
+        "last_forward_ns": pl.Int64,
+        "last_backward_ns": pl.Int64,
     },
     "kernels": {"name": pl.String, "category": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "idle": {"cause": pl.String, "count": pl.Int64, "time_ns": pl.Int64},
@@ -67,6 +73,7 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "time_ns": pl.Int64,
         "piece": pl.Int64,
         "ends_in": pl.Int64,
+        "exposed_ns": pl.Int64,
     },
     "process_groups": {
         "process_group": pl.UInt32,
@@ -87,7 +94,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     are unions of intervals, summed over the rank's ``devices``: of all work, of kernels other than
     collectives, of collectives, of copies. ``problems`` are the integrity problems by reason.
     ``reason`` is why a rank has no figures. ``smaller_groups``: the file lists process groups of
-    several ranks, but not of all.
+    several ranks, but not of all. ``sharded``: it has annotations of PyTorch's FSDP.
     """
 
     source: str
@@ -99,6 +106,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     framework: str | None = None
     epoch_ns: int | None = None
     smaller_groups: bool = False
+    sharded: bool = False
     truncated: bool = False
     problems: dict[str, int] = msgspec.field(default_factory=dict)
     devices: int = 0
@@ -162,6 +170,7 @@ def _of(trace: Trace, rank: int | None) -> Summary:
         framework=meta.framework,
         epoch_ns=meta.epoch_ns,
         smaller_groups=has_smaller_groups(trace),
+        sharded=trace.tables.ranges["text"].unique().cast(pl.String).str.contains(_SHARDED).any(),
         truncated=meta.truncated,
         problems=dict(problems.group_by("reason").agg(pl.col("count").sum()).sort("reason").rows()),
         devices=by_device.height,
@@ -186,6 +195,7 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
         .agg(pl.col("wall_ns").max(), pl.col("exposed_ns").sum())
         .rename({"exposed_ns": "exposed_communication_ns"})
         .join(_bubbles(trace), on="step", how="left")
+        .join(pass_limits(trace), on="step", how="left")
         .with_columns(warm_up=~pl.col("step").is_in(measured_steps(trace).numbers))
         .sort("step")
     )
@@ -233,7 +243,7 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
 def write(summary: Summary, folder: Path) -> None:
     """Write ``summary`` as the folder ``folder``, whole or not at all; raises ``OSError``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with scratch_folder(f".{folder.name}.", folder.parent) as scratch:
+    with scratch_folder(scratch_prefix(folder.name), folder.parent) as scratch:
         checksums = write_tables(scratch, summary.tables)
         facts = msgspec.structs.replace(summary.facts, checksums=checksums)
         (scratch / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts)))

@@ -23,6 +23,8 @@ from traceana.enrich.steps import matches_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
 from traceana.job.clocks import CLOCKS, offsets
+from traceana.job.disagreements import disagreements
+from traceana.job.exposed import exposed_by_class
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
 from traceana.job.replay import JobSteps, job_steps
@@ -203,6 +205,8 @@ class Job(msgspec.Struct, frozen=True):
     (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
     (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain
     by a replay of ``job_steps``; None where the steps of the job cannot be replayed.
+    ``disagreements`` are the collectives in which the ranks differ, ``exposed`` is the exposed
+    communication by class (:mod:`traceana.job.exposed`).
     """
 
     rows: pl.DataFrame
@@ -222,6 +226,8 @@ class Job(msgspec.Struct, frozen=True):
     apart: str | None
     slowdown: Slowdown | None
     job_steps: JobSteps | None
+    disagreements: pl.DataFrame
+    exposed: pl.DataFrame
 
     @property
     def count_text(self) -> str:
@@ -263,6 +269,8 @@ def summarize(
         matches_marker(pl.Series([""]), reading.step_marker)
     target = cache.folder("ranks") if folder is None else folder
     try:
+        if folder is None:
+            target = cache.made("ranks")
         target.mkdir(parents=True, exist_ok=True)
         if scheduler is None:
             engine = Processes(workers or default_workers(files))
@@ -351,8 +359,16 @@ def job(kept: Sequence[Kept]) -> Job:
         matched = match(given, read.keys() - left_out, world, smaller=smaller)
     times = own_times(compared, matched.each)
     late = stragglers(times)
-    pieces = given.with_row_index("row").select("row", "piece", "ends_in")
+    # Time without any collective before it begins on the rank.
+    end = pl.col("start_ns") + pl.col("time_ns")
+    unused = pl.col("start_ns") - end.cum_max().over("rank").shift(1).over("rank").fill_null(0)
+    pieces = given.with_row_index("row").select(
+        *("row", "piece", "ends_in", "exposed_ns", "start_ns", "description"),
+        unused.clip(lower_bound=0).alias("unused_ns"),
+    )
     each = matched.each.join(pieces, on="row", how="left", maintain_order="left")
+    stages = pipeline(steps, collectives)
+    sharded = [rank for rank, (_, summary) in read.items() if summary.sharded]
     steps_to_replay = steps_of_job(tables["operations"], times, each, clocks)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
@@ -366,12 +382,14 @@ def job(kept: Sequence[Kept]) -> Job:
         matched.matched,
         times["step"].n_unique(),
         _parts(read, steps, tables["idle"]),
-        pipeline(steps, collectives),
+        stages,
         experts(collectives),
         tuple(left_out),
         apart,
         None if steps_to_replay is None else slowdown(steps_to_replay),
         steps_to_replay,
+        disagreements(given, matched, compared),
+        exposed_by_class(times, compared, each, stages, sharded),
     )
 
 

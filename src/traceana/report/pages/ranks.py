@@ -12,6 +12,9 @@ from typing import Final
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.job.disagreements import DISAGREEMENTS, NUMBER_OF, OPERATION, ORDER, SIZE
+from traceana.job.disagreements import MISSING as MISSING_COLLECTIVE
+from traceana.job.exposed import CLASSES, EXPOSED, TRANSFER, UNCLASSIFIED
 from traceana.job.parallelism import BY_DESCRIPTION, EXPERTS, GROUPS, PIPELINE
 from traceana.job.ranks import (
     COLLECTIVES,
@@ -55,6 +58,7 @@ _SUMMED: Final = (
     *("exposed_communication_ns", "copy_ns", "exposed_copy_ns", "idle_ns", "wait_ns", "last_count"),
 )
 _MOST_NAMED: Final = 8
+_MOST_DISAGREEMENTS: Final = 3
 MOST_LINES: Final = 16
 """Ranks in the tables of a terminal."""
 MOST_ROWS: Final = 32
@@ -141,9 +145,11 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
         "stragglers": Result(all_ranks.stragglers.with_columns(causes), columns=STRAGGLERS),
         "collectives": Result(all_ranks.collectives, columns=COLLECTIVES),
         "groups": Result(all_ranks.groups, columns=GROUPS),
+        "disagreements": Result(all_ranks.disagreements, columns=DISAGREEMENTS),
         "steps": Result(all_ranks.own, columns=STEPS),
         "pipeline": Result(all_ranks.pipeline, columns=PIPELINE),
         "experts": Result(all_ranks.experts, columns=EXPERTS),
+        "exposed": Result(all_ranks.exposed, columns=EXPOSED),
     }
     slow = all_ranks.slowdown
     if slow is not None and slowdown.is_sound(slow):
@@ -151,11 +157,15 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
         sections["rank_types"] = Result(slow.rank_types, columns=RANK_TYPES)
     source = {"ranks": all_ranks.rows.height, "read": _count(all_ranks.rows, OK, DAMAGED)}
     data = replace(data_of(shown, source, sections), summary=slowdown.summary(slow))
-    facts = Facts((*slowdown.facts(slow), *_facts(all_ranks)))
+    facts = Facts(
+        (*_disagreements(all_ranks.disagreements), *slowdown.facts(slow), *_facts(all_ranks))
+    )
     listed_ranks = listed["rank"].drop_nulls().head(MOST_LINES)
     blocks: tuple[Block, ...] = (
         *(facts, table, *slowdown.blocks(slow, listed_ranks)),
-        *(*_heat(all_ranks), *_groups(all_ranks.groups)),
+        *_heat(all_ranks),
+        *_exposed(all_ranks.exposed, listed_ranks),
+        *_groups(all_ranks.groups),
         *notes_of(shown.notes),
     )
     return Page("ranks", blocks, data)
@@ -201,6 +211,24 @@ def _heat(all_ranks: Job) -> tuple[Block, ...]:
     return (table, Notes(((label, legend),)))
 
 
+def _exposed(exposed: pl.DataFrame, ranks: pl.Series) -> tuple[Table, ...]:
+    """Return a line for each of the ``ranks``: exposed communication per step by class; none where
+    all of it is unclassified."""
+    classes = [name for name in CLASSES if (exposed["class"] == name).any()]
+    if set(classes) <= {UNCLASSIFIED, TRANSFER}:
+        return ()
+    order = pl.DataFrame({"rank": ranks}).with_row_index("order")
+    wide = exposed.pivot("class", index="rank", values="step_ns").join(order, on="rank")
+    frame = wide.sort("order").select("rank", pl.col(classes).fill_null(0))
+    time = by_name(EXPOSED)["step_ns"]
+    columns = (
+        Column("rank", Kind.NUMBER),
+        *(replace(time, name=name, title=name, group="exposed communication per step")
+          for name in classes),
+    )  # fmt: skip
+    return (Table(frame, columns, dropped=tuple(reversed(classes))),)
+
+
 def _groups(groups: pl.DataFrame) -> tuple[Table, ...]:
     """Return the table of the process groups, one row per description and size."""
     named = groups.drop_nulls("group")
@@ -242,6 +270,11 @@ def _facts(all_ranks: Job) -> Iterator[tuple[str, str]]:
     if all_ranks.count_text:
         yield "Collectives", all_ranks.count_text
     yield from _parallelism(all_ranks)
+    if all_ranks.exposed.height:
+        summed = all_ranks.exposed.group_by("class").agg(pl.col("time_ns").sum())
+        mean = {name: time / all_ranks.own.height for name, time in summed.iter_rows()}
+        parts = [f"{name} {numbers.duration(mean[name])}" for name in CLASSES if name in mean]
+        yield "Exposed comm.", f"{' · '.join(parts)}, mean per rank and step"
     offsets = rows.drop_nulls("clock_offset_ns")
     if offsets.height:
         ahead = offsets["clock_offset_ns"].abs()
@@ -252,6 +285,46 @@ def _facts(all_ranks: Job) -> Iterator[tuple[str, str]]:
             f"{numbers.signed(row['clock_offset_ns'])} ± "
             f"{numbers.duration(row['clock_uncertainty_ns'])}",
         )
+
+
+_DISAGREE: Final = {
+    MISSING_COLLECTIVE: "missing collective",
+    OPERATION: "different collectives",
+    ORDER: "different order of collectives",
+    SIZE: "different message sizes",
+    NUMBER_OF: "different numbers of collectives",
+}
+
+
+def _disagreements(rows: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield a line for each of the first disagreements between ranks."""
+    for number, row in enumerate(rows.head(_MOST_DISAGREEMENTS).iter_rows(named=True)):
+        ranks = f"rank{'' if row['ranks'].isdecimal() else 's'} {row['ranks']}"
+        where = ["no recorded process group"]
+        if row["group"] is not None:
+            described = "" if row["description"] is None else f" ({row['description']})"
+            where = [f"process group {row['group']}{described}"]
+        if row["step"] is not None:
+            where.append(f"step {row['step']}")
+        if row["kind"] == NUMBER_OF:
+            other, usual = row["other_calls"], row["calls"]
+        else:
+            where.append(f"collective {row['sequence']}")
+            other = _message(row["other_collective"], row["other_bytes"])
+            usual = _message(row["collective"], row["message_bytes"])
+        more = f" · {row['count'] - 1:,} more" if row["count"] > 1 else ""
+        hint = "" if number else " · a usual cause of hangs"
+        yield (
+            "" if number else "Problem",
+            f"{_DISAGREE[row['kind']]}: {', '.join(where)}: {ranks}: {other}; others: {usual}"
+            f"{more}{hint}",
+        )
+
+
+def _message(collective: str | None, size: int | None) -> str:
+    if collective is None:
+        return "none"
+    return collective if size is None else f"{collective} of {numbers.size(size)}"
 
 
 def _parallelism(all_ranks: Job) -> Iterator[tuple[str, str]]:
@@ -296,7 +369,9 @@ def _stragglers(all_ranks: Job) -> list[str]:
     if late.is_empty():
         walls = all_ranks.own.group_by("rank").agg(pl.col("wall_ns").sum())["wall_ns"]
         least = STRAGGLER_SHARE * _median(walls if all_ranks.steps else all_ranks.rows["span_ns"])
-        noticed = arrived.filter(pl.col("others_wait_ns") > least)["rank"].head(1)
+        # Other work overlaps some of these waits: the cause has what the job loses.
+        explained = slowdown.has_cause(all_ranks.slowdown)
+        noticed = arrived.filter(pl.col("others_wait_ns") > least, not explained)["rank"].head(1)
         return [" · ".join([_no_straggler(all_ranks), *(arrives[rank] for rank in noticed)])]
     texts = []
     for row in late.head(_MOST_NAMED).iter_rows(named=True):
@@ -403,6 +478,7 @@ def pictures(all_ranks: Job) -> list[Chart]:
     """Return the pictures of a job: where the time goes, and who is slow when and in what."""
     return [
         *_parts(all_ranks.rows),
+        *_exposed_bars(all_ranks.exposed, all_ranks.rows["rank"].drop_nulls().head(MOST_RANKS)),
         *_own_times(all_ranks.own),
         *_steps(all_ranks.rows, all_ranks.own),
         *_types(all_ranks.slowdown),
@@ -504,6 +580,25 @@ def _parts(rows: pl.DataFrame) -> list[Chart]:
             Axis("time of the capture, summed over its devices", Kind.TIME),
             Axis("", Kind.TEXT),
             (Marks(frame, "bar", "time_ns", "rank", colour="what"),),
+        )
+    ]
+
+
+def _exposed_bars(exposed: pl.DataFrame, ranks: pl.Series) -> list[Chart]:
+    """Return a stacked bar for each of the ``ranks``: exposed communication per step by class."""
+    order = pl.DataFrame({"rank": ranks}).with_row_index("order")
+    shown = exposed.join(order, on="rank").sort("order", maintain_order=True)
+    if shown.is_empty():
+        return []
+    frame = shown.with_columns(pl.format("rank {}", "rank").alias("rank"))
+    return [
+        Chart(
+            "Exposed communication of each rank",
+            f"Waits for other ranks by class, and transfers, per step: "
+            f"{numbers.counted(frame['rank'].n_unique(), 'rank')}, the slowest first.",
+            Axis("exposed time per step", Kind.TIME),
+            Axis("", Kind.TEXT),
+            (Marks(frame, "bar", "step_ns", "rank", colour="class"),),
         )
     ]
 
