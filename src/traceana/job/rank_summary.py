@@ -138,7 +138,12 @@ def summaries(trace: Trace) -> list[Summary]:
     numbers = trace.tables.activities["rank"].drop_nulls().unique().sort().to_list()
     if len(numbers) < 2:
         return [_of(trace, trace.meta.rank)]
-    return [_of(select(trace, ranks=[number]), number) for number in numbers]
+    # The events of other ranks are none of a rank's own, and each would look through all of them.
+    parts = (select(trace, ranks=[number]) for number in numbers)
+    return [
+        _of(msgspec.structs.replace(part, selected_from=None), number)
+        for part, number in zip(parts, numbers, strict=True)
+    ]
 
 
 def unread(source: str, reason: str) -> Summary:
