@@ -22,7 +22,7 @@ from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
 from traceana.job import rank_summary, ranks
-from traceana.job.rank_summary import TABLES
+from traceana.job.rank_summary import FACTS, TABLES
 from traceana.job.ranks import _status
 from traceana.report.page import Chart, Facts, pictures_of
 
@@ -273,6 +273,12 @@ def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Pa
     now = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
     changed = {path.parent for path in now if written[path] != now[path]}
     assert changed == {damaged.parent}
+    # So is that of a version with other columns.
+    (other, *_) = sorted(keep.glob(f"*/*/{FACTS}"))
+    facts = json.loads(other.read_text())
+    other.write_text(json.dumps({**facts, "layout": facts["layout"] + 1}))
+    assert traceana.ranks(files, keep=keep, workers=1).frame.equals(before)
+    assert json.loads(other.read_text()) == facts
     Job(even(2, 9, 5)).write(tmp_path / "job")
     assert traceana.ranks(files, keep=keep, workers=1).frame["steps"].to_list() == [9, 9]
 
