@@ -410,18 +410,21 @@ def test_who_arrives_last_is_told_without_a_straggler(
 def test_pictures_have_the_figures_of_the_rows(late: tuple[Path, Path]) -> None:
     job, keep = late
     found = traceana.ranks(job, keep=keep, workers=1)
-    parts, waits, cells, steps, types = pictures_of(found.illustrated())
-    assert waits.title == "Exposed communication of each rank"
+    parts, exposed, cells, steps, types = pictures_of(found.illustrated())
     assert types.title == "Time of each rank by type of work"
     assert isinstance(parts, Chart)
     assert isinstance(cells, Chart)
     assert isinstance(steps, Chart)
+    assert isinstance(exposed, Chart)
     (bars,), (shades,), (lines,) = parts.marks, cells.marks, steps.marks
     each = found.page().data.sections["steps"].frame
     assert shades.frame["excess_share"].sort().to_list() == each["excess_share"].sort().to_list()
     summed = bars.frame.group_by("rank").agg(pl.col("time_ns").sum()).sort("rank")
     spans = found.frame.sort("rank")["span_ns"]
     assert summed["time_ns"].to_list() == spans.to_list()
+    waits = exposed.marks[0].frame.group_by("rank").agg(pl.col("time_ns").sum()).sort("rank")
+    communication = found.frame.sort("rank")["exposed_communication_ns"]
+    assert waits["time_ns"].to_list() == communication.to_list()
     assert set(lines.frame["of"]) == {*(f"rank {number}" for number in range(4)), "median rank"}
     walls = found.frame["step_max_ns"].max()
     assert lines.frame.filter(pl.col("own_ns") > walls).is_empty()
