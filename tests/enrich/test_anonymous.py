@@ -18,7 +18,7 @@ from traceana.trace.schema import LABEL, TABLES
 
 NAMED = {"command", "file", "label", "layer", "line", "name", "operator", "stack", "text", "type"}
 TEXT = (pl.String, LABEL)
-PRIVATE = ("acme", "bob", "secretnet", "fraudhead", "10.1.2.3", "zebra")
+PRIVATE = ("acme", "bob", "zebranet", "fraudhead", "10.1.2.3", "zebra")
 
 
 def private() -> traceana.Trace:
@@ -28,13 +28,13 @@ def private() -> traceana.Trace:
         properties={"host": "zebra-17", "ranks": {"0": "/home/bob/acme/r0.json"}, "cores": 8},
     )
     for table, schema in TABLES.items():
-        texts = {name: "SecretNet_0" for name, dtype in schema.items() if dtype in TEXT}
+        texts = {name: "AcmeNet_0" for name, dtype in schema.items() if dtype in TEXT}
         if table not in ("activities", "names", "classes", "devices", "ledger", "episodes"):
             b.row(table, **texts)
     b.kernel("volta_sgemm_128x64_nn", 0, 10)
     b.operator("acme::FraudHead", 20, 10)
     b.row("ranges", text="bob@10.1.2.3", kind="nvtx", start=0, duration=1)
-    b.row("ops", name="aten::conv2d", module="acme.SecretNet.fraudhead", start=0, duration=1)
+    b.row("ops", name="aten::conv2d", module="acme.AcmeNet.fraudhead", start=0, duration=1)
     b.row("frames", file="/home/bob/acme/train.py", function="fraudhead", text="acme = 1")
     return b.build()
 
@@ -75,9 +75,9 @@ def test_words_keep_their_form() -> None:
     text = Pseudonyms().text
     assert text("acme/train.py(41): main") == "n1/train.py(41): main"
     assert text("acme.layer_3.conv1") == "n1.layer_3.conv1"
-    assert text("SecretNet_3") == "n2_3"
-    assert text("SecretNet_4") == "n2_4"
-    assert text("SecretNetBackward0").endswith("Backward0")
+    assert text("AcmeNet_3") == "n2_3"
+    assert text("AcmeNet_4") == "n2_4"
+    assert text("AcmeNetBackward0").endswith("Backward0")
     assert text("/home/bob/lib/python3.11/site-packages/torch/nn/modules/conv.py(5): forward") == (
         "site-packages/torch/nn/modules/conv.py(5): forward"
     )
@@ -109,7 +109,7 @@ def test_figures_stay(path: Path, name: str, tmp_path: Path) -> None:
 def test_kineto_file_has_no_private_word(tmp_path: Path) -> None:
     event = {"ph": "X", "pid": 1, "tid": 1, "ts": 10.123, "dur": 1, "cat": "user_annotation"}
     events = [
-        {**event, "name": "SecretNet of bob", "args": {"acme": ["zebra", 1.5, {"bob": 2}]}},
+        {**event, "name": "AcmeNet of bob", "args": {"acme": ["zebra", 1.5, {"bob": 2}]}},
         {**event, "name": "aten::mm", "cat": "cpu_op", "args": {"Input Dims": [[2, 3]]}},
         {**event, "name": "volta_sgemm", "cat": "kernel", "args": {"stream": 7}},
     ]
@@ -127,7 +127,7 @@ def test_kineto_file_has_no_private_word(tmp_path: Path) -> None:
 
 def test_exports_of_a_selection_are_anonymous(tmp_path: Path) -> None:
     b = TraceBuilder(source="/home/bob/acme.json")
-    layer, frame = b.layer("secretnet"), b.row("frames", file="acme.py", line=3, own=True)
+    layer, frame = b.layer("zebranet"), b.row("frames", file="acme.py", line=3, own=True)
     for number in (1, 2):
         step = b.step(number, 100 * number, 90)
         b.kernel("sgemm", 100 * number, 50, step=step, layer=layer, frame=frame)
@@ -140,5 +140,5 @@ def test_exports_of_a_selection_are_anonymous(tmp_path: Path) -> None:
 
 def test_words_of_rules_are_public() -> None:
     assert {"conv", "relu", "dataloader", "backward"} <= public_words()
-    assert not {"acme", "secretnet", "zebra"} & public_words()
+    assert not {"acme", "zebranet", "zebra"} & public_words()
     assert anonymous(private()).meta.source == "anonymous"

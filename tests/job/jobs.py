@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,83 @@ class Job:
             )
         )
         return events
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A job whose ranks compute and communicate in turn, several times a step.
+
+    ``compute_ns`` has axes of ranks, steps and turns, ``messages`` the arguments of the collective
+    of each turn, over those of an all-reduce of 4 kB. ``of_rank`` has arguments by rank, step and
+    turn over these; None where the rank lacks the collective. ``clock_ns`` is how far the clock of
+    each rank is ahead.
+    """
+
+    compute_ns: np.ndarray[Any, Any]
+    messages: dict[int, dict[str, Any]] = field(default_factory=dict)
+    of_rank: Mapping[tuple[int, int, int], dict[str, Any] | None] = field(default_factory=dict)
+    clock_ns: dict[int, int] = field(default_factory=dict)
+
+    def step_ns(self) -> np.ndarray[Any, Any]:
+        """Return the time of each step."""
+        together: np.ndarray[Any, Any] = (self.compute_ns.max(axis=0) + TRANSFER_NS).sum(axis=1)
+        return together
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write a file a rank into ``folder``; returns them in order of rank."""
+        ranks, steps, turns = self.compute_ns.shape
+        events: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
+        begun = FIRST_NS
+        for step in range(steps):
+            length = int(self.step_ns()[step])
+            for rank in range(ranks):
+                ahead = begun + self.clock_ns.get(rank, 0)
+                events[rank].append(annotation(f"ProfilerStep#{step}", _us(ahead), _us(length)))
+            for turn in range(turns):
+                end = begun + int(self.compute_ns[:, step, turn].max()) + TRANSFER_NS
+                for rank in range(ranks):
+                    ahead = self.clock_ns.get(rank, 0)
+                    arrival = begun + int(self.compute_ns[rank, step, turn])
+                    number = 100 * step + 2 * turn
+                    message = {
+                        **{"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float"},
+                        **{"Group size": ranks, "Process Group Name": "0"},
+                        **{"Process Group Ranks": str(list(range(ranks)))},
+                        **{"Process Group Description": "default_pg", "Seq": turns * step + turn},
+                        **self.messages.get(turn, {}),
+                    }
+                    work = [("gemm", begun, arrival, dict[str, Any]())]
+                    own = self.of_rank.get((rank, step, turn), {})
+                    if own is not None:
+                        work.append((_kernel_of(message | own), arrival, end, message | own))
+                    for each, (name, start, until, args) in enumerate(work, number):
+                        launched = _us(begun + ahead + each - number)
+                        events[rank] += [
+                            call("cudaLaunchKernel", launched, 0.001, each),
+                            kernel(name, _us(start + ahead), _us(until - start), correlation=each,
+                                   **args),
+                        ]  # fmt: skip
+                begun = end
+        folder.mkdir(parents=True, exist_ok=True)
+        return [
+            write(
+                folder / f"rank{rank}.json",
+                events[rank],
+                baseTimeNanoseconds=EPOCH_NS,
+                distributedInfo={"rank": rank, "world_size": ranks, "backend": "nccl"},
+            )
+            for rank in range(ranks)
+        ]
+
+
+def _kernel_of(message: dict[str, Any]) -> str:
+    """Return the name of NCCL's kernel for the message."""
+    if message["Collective name"] == "allreduce":
+        return ALL_REDUCE
+    return {
+        "_allgather_base": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "all_to_allv": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    }[message["Collective name"]]
 
 
 TENSOR_NS, DATA_NS = 100_000, 300_000

@@ -23,8 +23,8 @@ from traceana.analyze.collective_ranks import (
     by_rank,
     match,
 )
+from traceana.job.clocks import offsets
 from traceana.job.parallelism import groups, kind_of
-from traceana.job.ranks import offsets
 from traceana.job.stragglers import own_times, stragglers
 from traceana.report.page import Rows
 
@@ -211,6 +211,47 @@ def test_bytes_move_within_a_host_or_between_hosts() -> None:
     }
     unknown = groups(rows, matched, {**two, 5: None}).filter(pl.col("link").is_null())
     assert sorted(unknown["members"]) == ["1, 3, 5, 7", "4-5"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_share_of_waiting_has_an_interval_that_holds_the_truth(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    clocks = {rank: int(random.integers(-(10**7), 10**7)) for rank in range(RANKS)}
+    _, rows = collectives(Grid(slow(5), clock_ns=clocks))
+    rows = rows.with_columns(pl.lit(None, pl.String).alias("description"), bytes="message_bytes")
+    # The profiler records a collective earlier or later than it runs.
+    jitter = pl.Series("jitter", random.normal(0, 3_000, rows.height).astype(np.int64))
+    rows = rows.with_columns(pl.col("start_ns") + jitter)
+    found = groups(rows, match(rows, range(RANKS), RANKS), {})
+    for row in found.iter_rows(named=True):
+        # One rank of each of these groups waits a millisecond for the other, or three for one.
+        late = {"4-5": 1, "0, 2, 4, 6": 3, "1, 3, 5, 7": 3}.get(row["members"], 0)
+        transfer = 2 * TENSOR_NS if "-" in row["members"] else 4 * DATA_NS
+        share = late * LATE_NS / (late * LATE_NS + transfer)
+        assert row["wait_share"] == pytest.approx(share)
+        assert row["wait_share_low"] <= share <= row["wait_share_high"]
+        if late:
+            assert row["wait_share_high"] - row["wait_share_low"] < 0.1
+            assert row["wait_verdict"] is None
+
+
+def test_clocks_that_tell_no_waiting_from_transfer() -> None:
+    compute = even(RANKS, STEPS, 1, spread=0)
+    compute[5] += 20_000
+    random = np.random.default_rng(1)
+    _, rows = collectives(Grid(compute))
+    rows = rows.with_columns(pl.lit(None, pl.String).alias("description"), bytes="message_bytes")
+    jitter = pl.Series("jitter", random.normal(0, 100_000, rows.height).astype(np.int64))
+    rows = rows.with_columns(pl.col("start_ns") + jitter)
+    found = groups(rows, match(rows, range(RANKS), RANKS), {})
+    assert (found["wait_share"] < 0.1).all()
+    assert found["wait_verdict"].to_list() == ["inconclusive"] * 6
+    # Two collectives have no spread by which clocks are compared.
+    few = rows.filter(pl.col("step") < 2)
+    found = groups(few, match(few, range(RANKS), RANKS), {})
+    assert found["wait_share_low"].to_list() == [0] * 6
+    assert found["wait_share_high"].to_list() == [1] * 6
+    assert found["wait_verdict"].to_list() == ["inconclusive"] * 6
 
 
 def late_ranks(compute: Any) -> list[int]:

@@ -349,6 +349,16 @@ def test_a_recorded_job_by_type_of_work(tmp_path: Path, run: Run) -> None:
     assert any(line.startswith("Cause ") and "rank 2" in line for line in others)
 
 
+def test_no_rank_that_arrives_last_beside_a_cause(tmp_path: Path, run: Run) -> None:
+    job = Job(dp=4, pp=2, steps=12, seed=4)
+    unequal_data(job, np.random.default_rng(4))
+    path = job.write(tmp_path / "job.parquet")
+    text = run("ranks", path, "--keep", tmp_path / "kept", "--workers", 1).stdout
+    # Rank 2 does in 74 of 144 collectives, whose waits other work overlaps.
+    assert "no rank by its own time in 12 steps: see Cause" in " ".join(text.split())
+    assert "arrives last" not in text
+
+
 JOBS = TRACES.parent / "jobs"
 
 

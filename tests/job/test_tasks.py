@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.job.jobs import Job, even
 from tests.support.command_line import Run
 from traceana.job import tasks
-from traceana.job.tasks import Processes, Reading, default_workers, identity
+from traceana.job.tasks import Processes, Reading, default_workers, identity, process_pool
 
 CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
 
@@ -60,24 +63,100 @@ def test_processes_that_are_killed_change_nothing(tmp_path: Path, run: Run) -> N
     assert output == plain.stdout_bytes
 
 
+Moment = Callable[[int, Path], bool]
+
+
+def has_started(process: int, keep: Path) -> bool:
+    """Return whether a reader is there, which has hardly imported anything."""
+    return bool(readers(process))
+
+
+def have_imported(process: int, keep: Path) -> bool:
+    """Return whether all readers are importing what a task needs."""
+    maps = [Path(f"/proc/{reader}/maps").read_text() for reader in readers(process)]
+    return bool(maps) and all("polars" in text for text in maps)
+
+
+def has_read(process: int, keep: Path) -> bool:
+    """Return whether a file has been read, and others are being read."""
+    return any(keep.glob("*/whole"))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not CHILDREN.exists(), reason="the system does not list processes")
-def test_an_interrupt_ends_all_processes_with_one_line(tmp_path: Path) -> None:
-    Job(even(8, 40, 1)).write(tmp_path / "job")
+@pytest.mark.parametrize(
+    ("number", "moment", "to_all", "is_background"),
+    [
+        (signal.SIGKILL, have_imported, False, False),
+        (signal.SIGKILL, has_read, False, False),
+        (signal.SIGINT, has_started, True, False),
+        (signal.SIGINT, has_read, True, False),
+        (signal.SIGINT, has_started, True, True),
+        (signal.SIGINT, has_read, False, True),
+        (signal.SIGTERM, has_read, True, True),
+    ],
+)
+def test_readers_end_with_the_command_however_it_ends(
+    tmp_path: Path, number: signal.Signals, moment: Moment, to_all: bool, is_background: bool
+) -> None:
+    """By Ctrl-C, which all processes get; by ``kill``; and behind ``&`` in a script, whose shell
+    has the command ignore SIGINT."""
+    Job(even(6, 60, 1)).write(tmp_path / "job")
+    keep, scratch = tmp_path / "kept", tmp_path / "scratch"
+    scratch.mkdir()
     command = [sys.executable, "-m", "traceana", "ranks", str(tmp_path / "job"), "--workers", "2"]
-    running = subprocess.Popen(
-        [*command, "--keep", str(tmp_path / "kept")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_IGN if is_background else signal.default_int_handler
     )
-    end = time.monotonic() + 60
-    while not any((tmp_path / "kept").glob("*/whole")) and time.monotonic() < end:
-        time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGINT)
-    output, error = running.communicate(timeout=60)
-    assert (running.returncode, output, error) == (130, "", "traceana: interrupted\n")
+    try:
+        running = subprocess.Popen(
+            [*command, "--keep", str(keep), "-f", "json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": str(scratch)},
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_until(lambda: moment(running.pid, keep), 60)
+    reading = [psutil.Process(reader) for reader in readers(running.pid)]
+    assert reading
+    (os.killpg if to_all else os.kill)(running.pid, number)
+    # Waits for all that have its streams, the readers among them.
+    output, error = running.communicate(timeout=10)
+    wait_until(lambda: not any(map(is_alive, reading)), 2)
+    if number == signal.SIGKILL:
+        assert (running.returncode, output, error) == (-signal.SIGKILL, "", "")
+    else:
+        assert (running.returncode, output, error) == (130, "", "traceana: interrupted\n")
+        assert [path.name for path in keep.glob(".*")] == []
+    assert [*scratch.iterdir()] == []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_task_that_does_not_come_to_its_exception_is_killed() -> None:
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), process_pool(1) as pool:
+        assert pool.submit(int, "1").result() == 1
+        # One call without end.
+        pool.submit(re.fullmatch, "(a+)+b", "a" * 60)
+        raise KeyboardInterrupt
+    assert time.monotonic() - begin < 30
 
 
 def test_a_file_whose_process_dies_twice_is_not_read(

@@ -67,7 +67,7 @@ BETWEEN_TWO: Final = "send_recv"
 BY_SEQUENCE: Final = "sequence number"
 BY_ORDER: Final = "order"
 BY_PAIR: Final = "order between two ranks"
-_GROUP: Final = ("group_name", "group_ranks", "group_size")
+GROUP: Final = ("group_name", "group_ranks", "group_size")
 LINE: Final = ("group", "source", "destination")
 """Columns of the ranks whose clocks are compared: a process group, or two ranks that send and
 receive."""
@@ -88,7 +88,8 @@ class Matched(msgspec.Struct, frozen=True):
     arrived than the rank before it; else 0).
 
     ``groups`` has one row per process group: ``group_name``, ``group_ranks``, ``group_size``,
-    ``group``, ``paired`` (collectives that all its ranks have) and ``together`` (paired collectives
+    ``group``, ``expected`` (ranks that are expected to have its collectives, 0 where that is not
+    known), ``paired`` (collectives that all its ranks have) and ``together`` (paired collectives
     that end at about one time on all ranks). ``count`` is the number of collectives of all ranks,
     ``matched`` how many were matched.
     """
@@ -156,7 +157,7 @@ def match(
     by_order = pl.col("by") != BY_SEQUENCE
     alike = (
         collectives.with_row_index("row")
-        .join(groups, on=_GROUP, how="left", nulls_equal=True, maintain_order="left")
+        .join(groups, on=GROUP, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
             (epoch + pl.col("start_ns") + pl.col("time_ns")).alias("end_ns"),
             pl.when(is_pair).then(pl.lit(BY_PAIR)).when(numbered).then(pl.lit(BY_SEQUENCE))
@@ -213,7 +214,7 @@ def match(
     groups = groups.join(counts, on="group", how="left", maintain_order="left").with_columns(
         pl.col("paired", "together").fill_null(0)
     )
-    return Matched(matches, groups.drop("expected"), collectives.height, matches.height)
+    return Matched(matches, groups, collectives.height, matches.height)
 
 
 def _groups(
@@ -223,13 +224,13 @@ def _groups(
     collectives; 0 where that is not known."""
     text = pl.col("group_name", "group_ranks").cast(pl.String)
     groups = (
-        collectives.group_by(_GROUP)
+        collectives.group_by(GROUP)
         .agg(pl.col("rank").unique())
         .sort(text, "group_size", nulls_last=True)
         .with_row_index("group")
     )
     expected = []
-    for name, listed, size, having in groups.select(*_GROUP, "rank").iter_rows():
+    for name, listed, size, having in groups.select(*GROUP, "rank").iter_rows():
         members = set(msgspec.json.decode(listed, type=list[int])) if listed else set()
         if members:
             # A rank outside has a number that is not its own.
@@ -241,7 +242,7 @@ def _groups(
             # Several groups may have one name; then more ranks than one has its collectives.
             expected.append(size if name is not None and len(having) == size else 0)
     return groups.select(
-        *_GROUP,
+        *GROUP,
         pl.col("group").cast(pl.Int64),
         pl.Series("expected", expected, dtype=pl.Int64),
     )

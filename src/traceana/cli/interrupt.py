@@ -39,10 +39,16 @@ _last = 0
 
 
 def install() -> None:
-    """Install the handler, except for signals that the process ignores as background jobs do."""
+    """Install the handler, except for signals that the process ignores as background jobs do.
+
+    ``ranks`` keeps all cores busy for minutes: it ends by Ctrl-C also where a script has started it
+    with ``&``, whose shell has it ignore SIGINT and would leave it behind.
+    """
     sys.unraisablehook = _unraisable
+    ends_with_script = "ranks" in sys.argv[1:3]
     for number, default in _DEFAULTS.items():
-        if signal.getsignal(number) is default:
+        is_default = signal.getsignal(number) is default
+        if is_default or (number == signal.SIGINT and ends_with_script):
             signal.signal(number, _interrupt)
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from traceana.analyze.collective_ranks import Matched
 from traceana.analyze.communication import bus_factor
+from traceana.job.skew import WAIT_SHARES, wait_bounds
 from traceana.readers.ranks import spans
 from traceana.table import (
     BYTES,
@@ -63,6 +64,7 @@ _MATCHED: Final = (
         "of the matched ones: the rest of the time",
         (pl.col("time_ns") - pl.col("wait_ns")).sum(),
     ),
+    *(column for column in WAIT_SHARES if column.aggregate is not None),
 )
 GROUPS: Final = (
     Column("group", TEXT, "name of the process group; null for groups that are not recorded"),
@@ -107,11 +109,20 @@ GROUPS: Final = (
         "time",
         value=pl.when(pl.col("paired") > 0).then(pl.col("together") / pl.col("paired")),
     ),
-    *_MATCHED[2:],
+    *_MATCHED[2:4],
+    *WAIT_SHARES,
     *BANDWIDTHS,
 )
 _OF_ALL: Final = tuple(column for column in GROUPS if column not in _MATCHED)
 _OF_GROUP: Final = by_name(GROUPS)
+
+
+def _mean_share(name: str) -> pl.Expr:
+    """Return the mean of a share over the groups, by the time of their matched collectives."""
+    time = pl.col("wait_ns") + pl.col("transfer_ns")
+    return pl.when(time.sum() > 0).then((pl.col(name) * time).sum() / time.sum())
+
+
 BY_DESCRIPTION: Final = laid_out(
     (
         *(_OF_GROUP[name] for name in ("kind", "description", "group_size", "link")),
@@ -120,14 +131,21 @@ BY_DESCRIPTION: Final = laid_out(
         _OF_GROUP["bytes"],
         *(
             replace(_OF_GROUP[name], aggregate=pl.col(name).sum())
-            for name in ("time_ns", "wait_ns")
+            for name in ("time_ns", "wait_ns", "transfer_ns")
+        ),
+        *(
+            replace(column, aggregate=_mean_share(column.name))
+            if column.aggregate is not None
+            else column
+            for column in WAIT_SHARES
         ),
         replace(
             _OF_GROUP["busbw_bytes_per_s"],
             aggregate=pl.col("busbw_bytes_per_s").median(),
         ),
     ),
-    dropped="link matched bytes groups kind",
+    hidden="transfer_ns",
+    dropped="link matched bytes wait_verdict wait_share_low wait_share_high groups kind",
     titles={
         **{"kind": "parallelism", "description": "process group", "group_size": "ranks"},
         **{"count": "collectives", "wait_ns": "waiting", "busbw_bytes_per_s": "median busbw"},
@@ -212,7 +230,7 @@ def groups(
         aggregated(collectives, keys, _OF_ALL)
         .join(of_ranks, on=keys, how="left", nulls_equal=True)
         .join(matched.groups, on=keys, how="left", nulls_equal=True)
-        .join(aggregated(matched.each, ["group"], _MATCHED), on="group", how="left")
+        .join(aggregated(wait_bounds(matched), ["group"], _MATCHED), on="group", how="left")
         .join(bandwidths(matched, ["group"]), on="group", how="left")
         .with_columns(pl.col("group_name", "group_ranks", "description").cast(pl.String))
         .sort("time_ns", *keys, descending=[True, False, False, False], nulls_last=True)

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.classes import breakdown
-from traceana.analyze.collective_ranks import BETWEEN_TWO, collectives_of
+from traceana.analyze.collective_ranks import BETWEEN_TWO
 from traceana.analyze.communication import communication, has_smaller_groups, with_messages
 from traceana.analyze.devices import devices
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers
 from traceana.analyze.summaries import needs_timeline
-from traceana.analyze.transfers import transfers
 from traceana.columns.intervals import Busy
 from traceana.files import (
     UNDECODABLE,
@@ -32,7 +29,7 @@ from traceana.files import (
     scratch_prefix,
     umask,
 )
-from traceana.job.rank_operations import operations_of
+from traceana.job.rank_operations import operations_of, pass_limits, with_pieces
 from traceana.timeline.idle import idle
 from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows, measured_steps, select
@@ -43,6 +40,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 FACTS: Final = "rank.json"
+_SHARDED: Final = "^(?:FSDP::|FullyShardedDataParallel)"
+"""Annotations of PyTorch's FSDP, both versions."""
 MOST_KERNELS: Final = 2000
 """Kernel names of a rank that are kept, by time."""
 
@@ -53,18 +52,12 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "exposed_communication_ns": pl.Int64,
         "bubble_ns": pl.Int64,
         "warm_up": pl.Boolean,
+        "first_backward_ns": pl.Int64,
+        "last_forward_ns": pl.Int64,
+        "last_backward_ns": pl.Int64,
     },
-    "classes": {"category": pl.String, "part": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
-    "layers": {"layer": pl.String, "role": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "kernels": {"name": pl.String, "category": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "idle": {"cause": pl.String, "count": pl.Int64, "time_ns": pl.Int64},
-    "transfers": {
-        "direction": pl.String,
-        "host_memory": pl.String,
-        "count": pl.Int64,
-        "bytes": pl.Int64,
-        "time_ns": pl.Int64,
-    },
     "collectives": {
         "collective": pl.String,
         "message_bytes": pl.Int64,
@@ -78,6 +71,9 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "step": pl.Int64,
         "start_ns": pl.Int64,
         "time_ns": pl.Int64,
+        "piece": pl.Int64,
+        "ends_in": pl.Int64,
+        "exposed_ns": pl.Int64,
     },
     "process_groups": {
         "process_group": pl.UInt32,
@@ -98,7 +94,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     are unions of intervals, summed over the rank's ``devices``: of all work, of kernels other than
     collectives, of collectives, of copies. ``problems`` are the integrity problems by reason.
     ``reason`` is why a rank has no figures. ``smaller_groups``: the file lists process groups of
-    several ranks, but not of all.
+    several ranks, but not of all. ``sharded``: it has annotations of PyTorch's FSDP.
     """
 
     source: str
@@ -110,6 +106,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     framework: str | None = None
     epoch_ns: int | None = None
     smaller_groups: bool = False
+    sharded: bool = False
     truncated: bool = False
     problems: dict[str, int] = msgspec.field(default_factory=dict)
     devices: int = 0
@@ -141,7 +138,12 @@ def summaries(trace: Trace) -> list[Summary]:
     numbers = trace.tables.activities["rank"].drop_nulls().unique().sort().to_list()
     if len(numbers) < 2:
         return [_of(trace, trace.meta.rank)]
-    return [_of(select(trace, ranks=[number]), number) for number in numbers]
+    # The events of other ranks are none of a rank's own, and each would look through all of them.
+    parts = (select(trace, ranks=[number]) for number in numbers)
+    return [
+        _of(msgspec.structs.replace(part, selected_from=None), number)
+        for part, number in zip(parts, numbers, strict=True)
+    ]
 
 
 def unread(source: str, reason: str) -> Summary:
@@ -168,6 +170,7 @@ def _of(trace: Trace, rank: int | None) -> Summary:
         framework=meta.framework,
         epoch_ns=meta.epoch_ns,
         smaller_groups=has_smaller_groups(trace),
+        sharded=trace.tables.ranges["text"].unique().cast(pl.String).str.contains(_SHARDED).any(),
         truncated=meta.truncated,
         problems=dict(problems.group_by("reason").agg(pl.col("count").sum()).sort("reason").rows()),
         devices=by_device.height,
@@ -192,6 +195,7 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
         .agg(pl.col("wall_ns").max(), pl.col("exposed_ns").sum())
         .rename({"exposed_ns": "exposed_communication_ns"})
         .join(_bubbles(trace), on="step", how="left")
+        .join(pass_limits(trace), on="step", how="left")
         .with_columns(warm_up=~pl.col("step").is_in(measured_steps(trace).numbers))
         .sort("step")
     )
@@ -203,12 +207,9 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
     )
     tables = {
         "steps": steps,
-        "classes": breakdown(trace).frame,
-        "layers": layers(trace).frame,
         "kernels": kernels(trace).frame.sort("time_ns", descending=True).head(MOST_KERNELS),
         "idle": idle(trace).frame.group_by("cause").agg(pl.col("count", "time_ns").sum()),
-        "transfers": transfers(trace).frame,
-        "collectives": collectives_of(trace),
+        "collectives": with_pieces(trace),
         "process_groups": process_groups,
         "operations": operations_of(trace),
     }

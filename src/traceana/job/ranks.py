@@ -6,28 +6,29 @@ the joined ones, until few are left. These are read here.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import repeat
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
 
 from traceana import cache
-from traceana.analyze.collective_ranks import AHEAD, LINE, Matched, match
+from traceana.analyze.collective_ranks import Matched, match
 from traceana.cores import cores
 from traceana.enrich.classify import rules_in_use
 from traceana.enrich.steps import matches_marker
 from traceana.errors import CannotWriteError, NotFoundError, UsageError
 from traceana.files import scratch_folder
+from traceana.job.clocks import CLOCKS, offsets
+from traceana.job.disagreements import disagreements
+from traceana.job.exposed import exposed_by_class
 from traceana.job.parallelism import BANDWIDTHS, bandwidths, experts, groups, pipeline
-from traceana.job.rank_operations import steps_of_job
 from traceana.job.rank_summary import TABLES, Facts, read_facts, read_table, summaries, write
 from traceana.job.replay import JobSteps, job_steps
+from traceana.job.segments import steps_of_job
 from traceana.job.slowdown import Slowdown, slowdown
 from traceana.job.sources import Source
 from traceana.job.stragglers import (
@@ -43,7 +44,6 @@ from traceana.job.stragglers import (
 from traceana.job.tasks import Done, Kept, Processes, Reading, default_workers, kept_or_read
 from traceana.readers.ranks import check_one_run, rank_in
 from traceana.readers.ranks import ranks as ranks_of
-from traceana.settings import CLOCK_ERRORS
 from traceana.table import (
     BYTES,
     COUNT,
@@ -63,7 +63,6 @@ from traceana.table import (
     schema_of,
 )
 from traceana.timeline.operations import operations_of
-from traceana.timeline.steps import MEDIAN_ERROR
 from traceana.trace.ledger import REASONS
 
 if TYPE_CHECKING:
@@ -156,22 +155,12 @@ _WAITS: Final = (
         pl.col("delay_ns").sum(),
     ),
 )
-_CLOCKS: Final = (
-    Column(
-        "clock_offset_ns",
-        TIME,
-        "how far its clock is ahead of the median rank's, by the ends of collectives",
-        title="clock ahead",
-        scale="clocks",
-    ),
-    Column("clock_uncertainty_ns", TIME, "uncertainty of that", scale="clocks"),
-)
 _EVERY: Final = {
     column.name: column
     for column in (
         *(*_TEXTS, *_FIGURES),
         Column("idle_ns", TIME, "`span_ns` less `busy_ns`"),
-        *(*_STEPS, *_WAITS, *_CLOCKS, *EXCESS),
+        *(*_STEPS, *_WAITS, *CLOCKS, *EXCESS),
     )
 }
 _SHOWN: Final = (
@@ -216,6 +205,8 @@ class Job(msgspec.Struct, frozen=True):
     (:func:`~traceana.job.stragglers.comparable`), ``apart`` is what speaks against one job
     (:func:`~traceana.readers.ranks.check_one_run`). ``slowdown`` is what equal ranks would gain
     by a replay of ``job_steps``; None where the steps of the job cannot be replayed.
+    ``disagreements`` are the collectives in which the ranks differ, ``exposed`` is the exposed
+    communication by class (:mod:`traceana.job.exposed`).
     """
 
     rows: pl.DataFrame
@@ -235,6 +226,8 @@ class Job(msgspec.Struct, frozen=True):
     apart: str | None
     slowdown: Slowdown | None
     job_steps: JobSteps | None
+    disagreements: pl.DataFrame
+    exposed: pl.DataFrame
 
     @property
     def count_text(self) -> str:
@@ -359,14 +352,24 @@ def job(kept: Sequence[Kept]) -> Job:
     clocks = offsets(matched_of_all)
     compared = comparable(steps)
     left_out = sorted(set(steps["rank"]).difference(compared["rank"]))
-    matched = matched_of_all
+    matched, given = matched_of_all, collectives
     if left_out:
         # Collectives of the other ranks that these lack have waits all the same.
-        theirs = collectives.filter(~pl.col("rank").is_in(left_out))
-        matched = match(theirs, read.keys() - left_out, world, smaller=smaller)
+        given = collectives.filter(~pl.col("rank").is_in(left_out))
+        matched = match(given, read.keys() - left_out, world, smaller=smaller)
     times = own_times(compared, matched.each)
     late = stragglers(times)
-    steps_to_replay = steps_of_job(tables["operations"], times, compared, matched.each)
+    # Time without any collective before it begins on the rank.
+    end = pl.col("start_ns") + pl.col("time_ns")
+    unused = pl.col("start_ns") - end.cum_max().over("rank").shift(1).over("rank").fill_null(0)
+    pieces = given.with_row_index("row").select(
+        *("row", "piece", "ends_in", "exposed_ns", "start_ns", "description"),
+        unused.clip(lower_bound=0).alias("unused_ns"),
+    )
+    each = matched.each.join(pieces, on="row", how="left", maintain_order="left")
+    stages = pipeline(steps, collectives)
+    sharded = [rank for rank, (_, summary) in read.items() if summary.sharded]
+    steps_to_replay = steps_of_job(tables["operations"], times, each, clocks)
     return Job(
         _rows(numbers, facts, steps, read, matched, late, clocks),
         late,
@@ -379,12 +382,14 @@ def job(kept: Sequence[Kept]) -> Job:
         matched.matched,
         times["step"].n_unique(),
         _parts(read, steps, tables["idle"]),
-        pipeline(steps, collectives),
+        stages,
         experts(collectives),
         tuple(left_out),
         apart,
         None if steps_to_replay is None else slowdown(steps_to_replay),
         steps_to_replay,
+        disagreements(given, matched, compared),
+        exposed_by_class(times, compared, each, stages, sharded),
     )
 
 
@@ -601,79 +606,3 @@ def _together(parts: Sequence[_Part], name: str) -> pl.DataFrame:
             table = table.select(pl.lit(rank, pl.Int64).alias("rank"), pl.all())
         tables.append(table)
     return pl.concat(tables)
-
-
-_RESOLUTION_NS: Final = 1_000
-"""Kineto rounds times to microseconds in many versions."""
-
-_Clocks: TypeAlias = Mapping[int, tuple[float, float]]
-"""Rank -> (offset, uncertainty)."""
-
-
-def offsets(matched: Matched) -> pl.DataFrame:
-    """Return how far each rank's clock is ahead, by the ends of the matched collectives.
-
-    The columns are ``rank`` and :data:`_CLOCKS`. Within a process group the
-    offset is the median over its collectives of the rank's end less the median end of the group's
-    ranks; its uncertainty three standard errors of that median, by the median absolute deviation,
-    and a microsecond for the resolution. Ranks that are in two groups carry offsets from one to the
-    other, the largest group first, and uncertainties add up. The offset is that from the median of
-    all ranks that groups connect; of several groups its uncertainty is added, too. A drift
-    within the capture widens the uncertainty.
-    """
-    ahead = pl.col("ahead")
-    spread = (ahead - ahead.median()).abs().median()
-    error = CLOCK_ERRORS * MEDIAN_ERROR * spread / pl.len().sqrt()
-    within = (
-        matched.each.with_columns(AHEAD.alias("ahead"))
-        .group_by(*LINE, "rank")
-        .agg(ahead.median(), (error + _RESOLUTION_NS).alias("error"))
-        .sort(*LINE, "rank", nulls_last=True)
-    )
-    groups = [
-        {rank: (offset, unsure) for rank, offset, unsure in rows.iter_rows()}
-        for part in within.partition_by(*LINE, maintain_order=True)
-        for rows in [part.select("rank", "ahead", "error")]
-    ]
-    rows = [
-        (rank, round(offset), math.ceil(unsure))
-        for connected in _connected(sorted(groups, key=len, reverse=True))
-        for rank, (offset, unsure) in connected.items()
-    ]
-    names = ("rank", *names_of(_CLOCKS))
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row").sort("rank")
-
-
-def _connected(groups: list[_Clocks]) -> Iterator[_Clocks]:
-    """Yield the clocks of all ranks that groups connect, for each set of such ranks."""
-    of_rank: dict[int, list[int]] = {}
-    for number, group in enumerate(groups):
-        for rank in group:
-            of_rank.setdefault(rank, []).append(number)
-    done: set[int] = set()
-    for first in range(len(groups)):
-        if first in done:
-            continue
-        clocks: dict[int, tuple[float, float]] = {}
-        waiting = [first]
-        done.add(first)
-        several = False
-        while waiting:
-            # In the order in which they are reached: few steps from the first, which is largest.
-            reached: set[int] = set()
-            for group in (groups[number] for number in waiting):
-                shared = [rank for rank in group if rank in clocks]
-                shift = median([clocks[rank][0] - group[rank][0] for rank in shared] or [0.0])
-                unsure = min((clocks[rank][1] + group[rank][1] for rank in shared), default=0.0)
-                for rank in [rank for rank in group if rank not in clocks]:
-                    offset, error = group[rank]
-                    clocks[rank] = (offset + shift, error + unsure)
-                    reached.update(of_rank[rank])
-            waiting = sorted(reached - done)
-            done.update(waiting)
-            several |= bool(waiting)
-        middle = median(offset for offset, _ in clocks.values())
-        # The median of a single group is what its offsets are from; that of several is as
-        # uncertain as they are.
-        also = median(unsure for _, unsure in clocks.values()) if several else 0.0
-        yield {rank: (offset - middle, unsure + also) for rank, (offset, unsure) in clocks.items()}

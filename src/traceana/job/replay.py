@@ -14,13 +14,21 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from traceana.columns.nesting import Flags, Ints
+from traceana.columns.nesting import Ints
 from traceana.timeline.operations import placed
 
 _AT_ONCE: Final = 1 << 23
 """Numbers in the arrays of the scenarios that are replayed together: 64 MiB."""
+
+
+LATE_START: Final = "late start"
+"""The type of the first place: how much later than the first rank each begins the step."""
+Block = tuple[slice, slice] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Replicas and steps, as an index into arrays by replica and step."""
+_ALL: Final[Block] = (slice(None), slice(None))
 
 
 class JobSteps(msgspec.Struct, frozen=True):
@@ -29,49 +37,64 @@ class JobSteps(msgspec.Struct, frozen=True):
     ``places`` has a row for each operation of the graph, in an order in which each follows what it
     waits for: ``name`` (its type), ``stage``, ``micro_batch``, ``is_transfer``. An operation begins
     when the places ``before`` it are over. Those of one meeting begin together, when the last of
-    them could; of ``across`` on all replicas together. ``time`` is the time of each operation
-    without the wait for other ranks: a row for each place, then an axis of replicas and one of
-    steps. ``ranks`` is the rank of each place and replica; ``dp_ranks`` and ``numbers`` are of the
-    replicas and the steps, ``recorded`` is the time of each step as recorded. ``has_launches``: its
-    difference from the replay is launch delays; else host time is an operation, too.
+    them could; the replicas of each block in ``across`` together. ``time`` is the time of each
+    operation without the wait for other ranks: a row for each place, then an axis of replicas and
+    one of steps. ``ranks`` is the rank of each place and replica; ``dp_ranks`` and ``numbers`` are
+    of the replicas and the steps, ``recorded`` is the time of each step as recorded.
+
+    Without ``patterns`` the recorded time differs from the replay by launch delays. With them host
+    time is an operation, too, and the first place is how much later than the first rank each rank
+    begins the step; a step is as long as that of its slowest rank. ``places`` then has the
+    ``segment`` between two waits, and steps of one pattern have the same segments.
     """
 
     places: pl.DataFrame
     before: list[Ints]
     meetings: list[Ints]
-    across: Flags
+    across: list[list[Block]]
     ranks: Ints
     dp_ranks: Ints
     numbers: Ints
     time: Ints
     recorded: Ints
-    has_launches: bool = True
+    patterns: Ints | None = None
 
     def typical_times(self, *keys: str) -> Ints:
         """Return the typical time of each operation: that of its type over all ranks and steps.
 
         It is the mean of work and the median of transfers, which have outliers. With ``keys`` work
-        has the mean of its type and of these: ``stage``, ``rank``, ``step``.
+        has the mean of its type and of these: ``stage``, ``rank``, ``step``. Types of different
+        segments and patterns are different.
         """
+        of_type, of_transfer = ["name"], ["name"]
+        if self.patterns is not None:
+            of_type = ["name", "segment", "pattern"]
+            # A rank outside the process group has no transfer.
+            of_transfer = [*of_type, "takes_part"]
         typical = (
             pl.when("is_transfer")
-            .then(pl.col("time").median().over("name"))
-            .otherwise(pl.col("time").mean().over("name", *keys))
+            .then(pl.col("time").median().over(of_transfer))
+            .otherwise(pl.col("time").mean().over(*of_type, *keys))
         )
         values = self.rows().select(typical.round().cast(pl.Int64)).to_series().to_numpy()
         return values.reshape(self.time.shape)
 
     def rows(self) -> pl.DataFrame:
         """Return a row for each operation, in the order of ``time``: the columns of ``places``,
-        ``dp_rank``, ``rank``, ``step`` and ``time``."""
+        ``dp_rank``, ``rank``, ``step`` and ``time``; with patterns ``pattern`` and
+        ``takes_part``."""
         shape = self.time.shape
         place, replica, step = (axis.ravel() for axis in np.indices(shape))
-        return self.places[place].with_columns(
+        rows = self.places[place].with_columns(
             pl.Series("dp_rank", self.dp_ranks[replica]),
             pl.Series("rank", np.broadcast_to(self.ranks[:, :, None], shape).ravel()),
             pl.Series("step", self.numbers[step]),
             pl.Series("time", self.time.ravel()),
         )
+        if self.patterns is None:
+            return rows
+        pattern = pl.Series("pattern", self.patterns[step])
+        return rows.with_columns(pattern, (pl.col("time") > 0).alias("takes_part"))
 
 
 def job_steps(operations: pl.DataFrame) -> JobSteps | None:
@@ -116,7 +139,7 @@ def job_steps(operations: pl.DataFrame) -> JobSteps | None:
         ),
         [np.array(sorted(set(sources)), dtype=np.int64) for sources in before],
         meetings,
-        graph.across,
+        [[_ALL] if of_all else [] for of_all in graph.across],
         rank[:, :, 0],
         replicas.cast(pl.Int64).to_numpy(),
         steps.to_numpy(),
@@ -180,8 +203,11 @@ def _replayed(job: JobSteps, time: Ints) -> Ints:
         arrived[number] = arrived.get(number, 0) + 1
         if arrived[number] == len(places):
             together = begun[places].max(axis=0)
-            if job.across[number]:
-                together = together.max(axis=0, keepdims=True)
+            for block in job.across[number]:
+                together[block] = together[block].max(axis=0, keepdims=True)
             ended[places] = together + time[places]
-    length: Ints = ended.max(axis=(0, 1))
+    of_ranks = ended.max(axis=0)
+    if job.patterns is not None:
+        of_ranks -= ended[0]
+    length: Ints = of_ranks.max(axis=0)
     return length.T

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
-from traceana.job.replay import JobSteps, step_times
-from traceana.job.stragglers import chance_of_mean
+from traceana.job.replay import LATE_START, JobSteps, step_times
+from traceana.job.stragglers import RANKS, chance_of_mean, in_runs
 from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
 from traceana.table import COUNT, NUMBER, RATIO, SHARE, STEP, TEXT, TIME, Column, conformed
 from traceana.timeline.operations import PASSES
@@ -238,6 +238,20 @@ def _rank_types(replays: _Replays) -> pl.DataFrame:
     return conformed(rows, RANK_TYPES).sort("rank", "type")
 
 
+def heat_of_types(rank_types: pl.DataFrame, most_ranks: int) -> pl.DataFrame:
+    """Return ``rank_types`` by runs of consecutive ranks and by type.
+
+    The columns are ``RANKS``, ``type``, the largest ``excess_share``, and the ``rank`` that has it.
+    """
+    return (
+        rank_types.join(in_runs(rank_types["rank"], most_ranks, "rank"), on="rank")
+        .sort("excess_share", "rank", descending=[True, False], nulls_last=True)
+        .group_by(*RANKS, "type")
+        .agg(pl.col("excess_share", "rank").first())
+        .sort(*RANKS, "type")
+    )
+
+
 def _cause(
     replays: _Replays, worst: Sequence[int]
 ) -> tuple[str, str, float | None, tuple[int, ...]]:
@@ -245,7 +259,7 @@ def _cause(
     job = replays.job
     excess = replays.own / replays.ideal - 1
     launches = float(job.recorded.mean()) / replays.own - 1
-    if job.has_launches and launches > STRAGGLER_SHARE and launches > excess:
+    if job.patterns is None and launches > STRAGGLER_SHARE and launches > excess:
         return HOST, "", None, ()
     if excess <= STRAGGLER_SHARE or len(worst) < 2:
         return NONE, "", None, ()
@@ -266,7 +280,7 @@ def _cause(
         subject, ranks = _slow_link(replays)
         return LINK, subject, of_transfers, ranks
     rows = job.rows().with_columns(pl.Series("typical", replays.typical.ravel()))
-    work = rows.filter(~pl.col("is_transfer"))
+    work = rows.filter(~pl.col("is_transfer"), pl.col("name") != LATE_START)
     if of_stages >= STRAGGLER_CAUSE and (slow := _slowest(work, "stage", None)) is not None:
         ranks = tuple(sorted({*work.filter(stage=slow)["rank"].to_list()}))
         return STAGE, f"stage {slow}{_mostly(work.filter(stage=slow))}", of_stages, ranks
@@ -330,21 +344,25 @@ def _slow_link(replays: _Replays) -> tuple[str, tuple[int, ...]]:
     """Return the link whose transfers have half of the excess over the typical time, in words, and
     its ranks; without such a link the type with most of it."""
     job = replays.job
-    excess = (job.time - replays.typical).clip(min=0).sum(axis=2)
+    excess = (job.time - replays.typical).clip(min=0)
     parts = []
     for places, across in zip(job.meetings, job.across, strict=True):
-        ranks = job.ranks[places].reshape(1, -1) if across else job.ranks[places].T
+        ranks, more = job.ranks[places], excess[places]
         # A send and its receive are one transfer.
-        longest = excess[places].max(axis=0)
+        linked = [
+            (ranks[:, np.ravel(replicas) if isinstance(replicas, np.ndarray) else replicas].ravel(),
+             more[:, replicas, steps].sum(axis=2).max())
+            for replicas, steps in across
+        ] or list(zip(ranks.T, more.sum(axis=2).max(axis=0), strict=True))  # fmt: skip
+        name = str(job.places["name"][int(places[0])])
         frame = pl.DataFrame(
             {
-                "first": ranks.min(axis=1),
-                "last": ranks.max(axis=1),
-                "count": [len({*row}) for row in ranks.tolist()],
-                "excess": [longest.max()] if across else longest,
+                "first": [int(members.min()) for members, _ in linked],
+                "last": [int(members.max()) for members, _ in linked],
+                "count": [len({*members.tolist()}) for members, _ in linked],
+                "excess": [int(time) for _, time in linked],
             }
         )
-        name = str(job.places["name"][int(places[0])])
         parts.append(frame.with_columns(pl.lit(name).str.replace("recv$", "send").alias("name")))
     transfers = pl.concat(parts)
     link = ["first", "last", "count"]

@@ -14,6 +14,8 @@ import os
 import shutil
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -25,9 +27,12 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from multiprocessing import parent_process, resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import FrameType, TracebackType
+from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +43,7 @@ from traceana.errors import (
     TraceanaError,
     how_to_install,
 )
+from traceana.files import undisturbed
 from traceana.job.sources import Source, fetched, name_of, sizes, state
 from traceana.version import __version__
 
@@ -47,6 +53,9 @@ _BYTES_A_BYTE: Final = 3
 _COMPRESSED_BYTES_A_BYTE: Final = 25
 """Memory for a byte of the file, as measured on Kineto's files, plain and gzip."""
 _SHARE_OF_MEMORY: Final = 0.7
+
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned")
 
 Done = Callable[[int, int], object]
 """Called with (files done, files in all)."""
@@ -196,40 +205,153 @@ def _run(
 
 
 def process_pool(workers: int) -> Executor:
-    """Return ``workers`` processes that run no script of the caller."""
-    return ProcessPoolExecutor(workers, mp_context=_Context(), initializer=_begin)
+    """Return ``workers`` processes that run no script of the caller, and end with this process."""
+    return _Pool(workers)
+
+
+class _Pool(ProcessPoolExecutor):
+    """Worker processes; those of a block that an exception ends are ended with it."""
+
+    def __init__(self, workers: int) -> None:
+        _start_tracker()
+        self._context = _Context()
+        super().__init__(workers, mp_context=self._context, initializer=_begin)
+
+    def submit(
+        self,
+        fn: Callable[_Parameters, _Returned],
+        /,
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> Future[_Returned]:
+        """Run ``fn`` in a process."""
+        return super().submit(_run_task, partial(fn, *args, **kwargs))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait for the processes; after an exception end them."""
+        if kind is not None:
+            self._context.end()
+        self.shutdown(cancel_futures=kind is not None)
 
 
 _OF_SCRIPT: Final = ("__file__", "__spec__")
 """Attributes of the main module that make a new process run it again."""
+_GRACE_S: Final = 1.0
+"""For a process that is ended, to remove its scratch files."""
 
 
 class _Process(SpawnProcess):
     """A process that does not run the caller's script, which may have no guard against that."""
 
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+    def start(self) -> None:
+        """Start it; it never sees Ctrl-C, which goes to all processes of a terminal."""
         script: dict[str, Any] = vars(sys.modules["__main__"])
         saved: dict[str, Any] = {name: script[name] for name in _OF_SCRIPT if name in script}
-        script.update(dict.fromkeys(_OF_SCRIPT))
-        try:
-            return SpawnProcess._Popen(process_obj)
-        finally:
-            for name in _OF_SCRIPT:
-                del script[name]
-            script.update(saved)
+        with undisturbed(), _blocked_interrupt():
+            script.update(dict.fromkeys(_OF_SCRIPT))
+            try:
+                super().start()
+            finally:
+                for name in _OF_SCRIPT:
+                    del script[name]
+                script.update(saved)
+
+
+def _start_tracker() -> None:
+    """Start the process that removes semaphores of this one when it is killed, without a warning
+    that it has."""
+    options = sys.warnoptions
+    options.append("ignore::UserWarning:multiprocessing.resource_tracker")
+    try:
+        with undisturbed():
+            resource_tracker.ensure_running()
+    finally:
+        options.pop()
+
+
+@contextmanager
+def _blocked_interrupt() -> Iterator[None]:
+    """Block SIGINT in this thread: a new process inherits that, and has no traceback of it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Context(SpawnContext):
     """A process that is forked would have the threads of polars without their locks."""
 
-    Process = _Process
+    def __init__(self) -> None:
+        super().__init__()
+        self._processes: list[_Process] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> _Process:  # type: ignore[override]  # noqa: N802
+        """Return a new process."""
+        self._processes.append(_Process(*args, **kwargs))
+        return self._processes[-1]
+
+    def end(self) -> None:
+        """End all processes that were started."""
+        started = [process for process in self._processes if process.pid is not None]
+        for process in started:
+            process.terminate()
+        until = time.monotonic() + _GRACE_S
+        for process in started:
+            process.join(max(0.0, until - time.monotonic()))
+            process.kill()
+
+
+class _Ended(BaseException):
+    """The parent of the process is gone, or ends it."""
 
 
 def _begin() -> None:
+    """Prepare a worker process: threads, signals, and its end with its parent's."""
     os.environ["POLARS_MAX_THREADS"] = "1"
-    # Ctrl-C ends the process that shows the rows, with a message; its readers end without.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Ctrl-C and a closed terminal end the process that shows the rows, and that ends the workers.
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _exit)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _exit(_number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(1)
+
+
+def _end_task(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Ended
+
+
+def _run_task(task: Callable[[], _Returned]) -> _Returned:
+    """Return the result of ``task``; SIGTERM ends it and the process, without scratch files."""
+    try:
+        signal.signal(signal.SIGTERM, _end_task)
+        return task()
+    except _Ended:
+        os._exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, killed or not."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os._exit(1)
 
 
 def _submitted(

@@ -591,24 +591,32 @@ class HostTime(msgspec.Struct, frozen=True):
 
         Time outside the pieces stays; with factors of 1 the result is ``end - begin`` exactly.
         """
-        queries = len(thread)
-        if not queries or not (factors != 1).any():
+        if not len(thread) or not (factors != 1).any():
             return end - begin
-        query_thread, query_time = np.append(thread, thread), np.append(begin, end)
-        (position,) = timeline(
-            np.append(self.thread, query_thread), np.append(self.begin, query_time)
-        )
+        saved = self.saved(np.append(thread, thread), np.append(begin, end), factors)
+        return end - begin - whole_ns(saved[len(thread) :] - saved[: len(thread)])
+
+    def saved(self, thread: Ints, time: Ints, factors: Floats) -> Floats:
+        """Return how much earlier (ns) each thread is at ``time`` if the durations of its pieces
+        until then are multiplied by ``factors``.
+        """
+        if not (factors != 1).any():
+            return np.zeros(len(thread))
+        (position,) = timeline(np.append(self.thread, thread), np.append(self.begin, time))
         piece_position, query_position = np.split(position, [len(self.thread)])
         piece = np.searchsorted(piece_position, query_position, side="right") - 1
         # A moment before the pieces of its thread follows the pieces of another thread.
-        inside = (piece != NONE) & (self.thread[piece] == query_thread)
+        inside = (piece != NONE) & (self.thread[piece] == thread)
         saved_in_piece = (self.end - self.begin) * (1 - factors)
         saved_before = np.cumsum(saved_in_piece) - saved_in_piece
-        elapsed = np.minimum(query_time, self.end[piece]) - self.begin[piece]
+        elapsed = np.minimum(time, self.end[piece]) - self.begin[piece]
         begins_thread = np.append(True, self.thread[1:] != self.thread[:-1])
         first = np.maximum.accumulate(np.where(begins_thread, np.arange(len(self.thread)), 0))
         before_thread = saved_before[first[piece]]
         saved = saved_before[piece] + elapsed * (1 - factors[piece]) - before_thread
-        saved = np.where(inside, saved, 0.0)
-        saved_between: Ints = np.rint(saved[queries:] - saved[:queries]).astype(np.int64)
-        return end - begin - saved_between
+        return np.where(inside, saved, 0.0)
+
+
+def whole_ns(time: Floats) -> Ints:
+    """Return ``time`` (ns) rounded to the nanosecond."""
+    return np.rint(time).astype(np.int64)

@@ -18,7 +18,7 @@ from traceana.columns.distinct import THREAD
 from traceana.columns.intervals import times
 from traceana.columns.nesting import NONE, Ints, from_rows, timeline
 from traceana.timeline.graph import Graph
-from traceana.timeline.threads import Floats, HostTime
+from traceana.timeline.threads import Floats, HostTime, whole_ns
 from traceana.timeline.waits import of_process, whose
 from traceana.whatif.profiler import fitted, profiler_cost
 from traceana.whatif.whatif import Model, before_changes, median_ns, predicted_step, unchanged
@@ -64,13 +64,14 @@ def moved(trace: Trace) -> Trace | None:
 class _Clock(msgspec.Struct, frozen=True):
     """When the moments of the threads of one process were, and when they are.
 
-    ``thread`` and ``at`` are in order; in the stretch behind each moment its thread takes
-    ``factors`` times as long, and waits for the next moment.
+    ``thread`` and ``at`` are in order; after each moment its thread takes ``factors`` times as
+    long, and waits for the next moment. ``saved`` is what the factors save until each moment.
     """
 
     thread: Ints
     at: Ints
     now: Ints
+    saved: Floats
     host: HostTime
     factors: Floats
 
@@ -79,7 +80,9 @@ class _Clock(msgspec.Struct, frozen=True):
         """Return the clock of the moments of ``graph``, which are ``over`` in the replay."""
         moments = np.flatnonzero(graph.thread != NONE)
         moments = moments[np.lexsort((graph.at[moments], graph.thread[moments]))]
-        return cls(graph.thread[moments], graph.at[moments], over[moments], graph.host, factors)
+        thread, at = graph.thread[moments], graph.at[moments]
+        saved = graph.host.saved(thread, at, factors)
+        return cls(thread, at, over[moments], saved, graph.host, factors)
 
     def of_thread(self, thread: Ints, time: Ints, otherwise: Ints) -> Ints:
         """Return when each ``time`` of a ``thread`` is; ``otherwise`` before its first moment."""
@@ -88,7 +91,8 @@ class _Clock(msgspec.Struct, frozen=True):
         before = np.searchsorted(moment_position, position, side="right") - 1
         has_moment = (before != NONE) & (self.thread[before] == thread)
         rows, before = np.flatnonzero(has_moment), before[has_moment]
-        since = self.host.lengths(thread[rows], self.at[before], time[rows], self.factors)
+        saved = self.host.saved(thread[rows], time[rows], self.factors) - self.saved[before]
+        since = time[rows] - self.at[before] - whole_ns(saved)
         last = np.append(self.thread[1:] != self.thread[:-1], True)
         until = np.where(last, np.iinfo(np.int64).max, np.append(self.now[1:], 0))
         moved = otherwise.copy()
@@ -96,12 +100,19 @@ class _Clock(msgspec.Struct, frozen=True):
         return moved
 
 
+def _in_order(at: Ints, now: Ints) -> tuple[Ints, Ints]:
+    """Return the times ``at`` in order, and ``now`` without any that precedes an earlier one."""
+    order = np.argsort(at, kind="stable")
+    return at[order], np.maximum.accumulate(now[order])
+
+
 def _shifted(at: Ints, now: Ints, time: Ints) -> Ints:
-    """Return when each ``time`` is, if what was ``at`` a time is ``now``: as late after it."""
+    """Return when each ``time`` is, if what was ``at`` a time is ``now``: as late after it.
+
+    ``at`` and ``now`` are in order.
+    """
     if not len(at):
         return time
-    order = np.argsort(at, kind="stable")
-    at, now = at[order], np.maximum.accumulate(now[order])
     before = np.searchsorted(at, time, side="right") - 1
     until = np.append(now[1:], np.iinfo(np.int64).max)
     moved = np.minimum(now[before] + time - at[before], until[before])
@@ -141,14 +152,17 @@ class _Times:
         work = np.flatnonzero(graph.activity != NONE)
         activity, begun, ended = graph.activity[work], (over - duration)[work], over[work]
         recorded = np.concatenate((graph.at[work], (graph.at + graph.duration)[work]))
-        device = recorded, np.concatenate((begun, ended))
-        host = clock.at, clock.now
+        device = _in_order(recorded, np.concatenate((begun, ended)))
+        host = _in_order(clock.at, clock.now)
 
         for name in _OF_THREADS:
             rows = np.flatnonzero(of_process(getattr(tables, name), owner))
             thread = getattr(graph.keys, name)[rows]
-            for side in self._spans[name]:
-                side[rows] = clock.of_thread(thread, side[rows], _shifted(*host, side[rows]))
+            # Starts and ends together: the moments of the threads are ordered once.
+            time = np.concatenate([side[rows] for side in self._spans[name]])
+            moved = clock.of_thread(np.tile(thread, 2), time, _shifted(*host, time))
+            for side, part in zip(self._spans[name], np.split(moved, 2), strict=True):
+                side[rows] = part
         threads = graph.keys.known.with_row_index("key")
         for name, column, prefix in _POINTS:
             point = getattr(tables, name).select(
