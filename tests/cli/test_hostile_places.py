@@ -94,8 +94,9 @@ def test_names_that_objects_of_javascript_have(name: str) -> None:
     assert short(f"{name}s") == f"{name}s"
 
 
-@pytest.mark.parametrize("threads", ["0", "00", ""])
+@pytest.mark.parametrize("threads", ["0", "00", "", "x", "100000", "9" * 5000])
 def test_no_threads_for_polars_are_its_default(threads: str) -> None:
+    """And no more are started than there are processors, or 64."""
     done = subprocess.run(
         [sys.executable, "-OO", "-m", "traceana", "layers", TRACE],
         env={**os.environ, "POLARS_MAX_THREADS": threads},

@@ -103,7 +103,7 @@ class Child:
             for number, given in self.inputs:
                 place = self.folder / "input"
                 place.mkdir()
-                _reset_peak()
+                reset_peak()
                 os.ftruncate(log, 0)
                 reference = self._references.get(given.seed.name)
                 turn = number + number // PERIOD + self._shift
@@ -116,7 +116,7 @@ class Child:
                     outcome = Outcome(
                         "abort", outcome.command, "panic", f"panic at {_panic(printed)}"
                     )
-                peak = _peak_bytes()
+                peak = peak_bytes()
                 if peak > RUNAWAY_BYTES and not outcome.failed:
                     outcome = Outcome("memory", outcome.command, frame=given.what)
                 line = json.dumps({"number": number, "peak": peak, **outcome.as_dict()})
@@ -219,14 +219,14 @@ def readable(children: Sequence[Child], seconds: float) -> list[Child]:
     return [child for child in children if child.pipe in ready]
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return  # the peak is then that of the process
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10

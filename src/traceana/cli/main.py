@@ -172,9 +172,13 @@ def choose_threads(words: Sequence[str]) -> bool:
     the processor. Variables that the user has set stay. A folder of more than a thousand files
     counts as large.
     """
-    if os.environ.get("POLARS_MAX_THREADS", "1").strip("+0 ") == "":
+    given, most = os.environ.get("POLARS_MAX_THREADS", "1"), max(os.cpu_count() or 1, 64)
+    if not (given.isdecimal() and given.isascii() and int(given[:9])):
         # With no threads polars would panic.
         del os.environ["POLARS_MAX_THREADS"]
+    elif int(given[:9]) > most:
+        # It starts them all: 1,000 take minutes.
+        os.environ["POLARS_MAX_THREADS"] = str(most)
     if "--calibrate" in words:
         return False
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
