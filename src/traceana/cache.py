@@ -6,6 +6,7 @@ its size, and clears it.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -25,7 +26,25 @@ def folder(name: str) -> Path:
     """Return the folder ``name``, one of :data:`FOLDERS`."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
-    return home / "traceana" / name
+    own = home / "traceana"
+    # What is missing or cannot be read is reported where it is made.
+    with suppress(OSError):
+        if not is_private(own):
+            # Users share the cache folder, and another one was first.
+            own = home / f"traceana-{os.geteuid()}"
+    return own / name
+
+
+def made(name: str) -> Path:
+    """Return :func:`folder`, made where it is missing; others cannot read it. Raises ``OSError``,
+    also where another user may write it."""
+    path = folder(name)
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(exist_ok=True)
+    if not (is_private(path.parent) and is_private(path)):
+        raise PermissionError(errno.EPERM, "another user may write it")
+    return path
 
 
 def read(name: str, file: str, key: str) -> bytes | None:
@@ -44,18 +63,22 @@ def read(name: str, file: str, key: str) -> bytes | None:
 def is_ours(path: Path) -> bool:
     """Return whether this user owns a file of the cache and its folders, and no other may write
     them; a group may. Classes and scripts of the cache are trusted. Raises ``OSError``."""
+    return is_private(path) and is_private(path.parent) and is_private(path.parent.parent)
+
+
+def is_private(path: Path) -> bool:
+    """Return whether this user owns ``path`` and no other may write it; a group may. Raises
+    ``OSError``."""
     if not hasattr(os, "geteuid"):
         return True
-    owner = os.geteuid()
-    facts = [path.lstat(), path.parent.stat(), path.parent.parent.stat()]
-    return all(fact.st_uid == owner and not fact.st_mode & stat.S_IWOTH for fact in facts)
+    facts = path.stat()
+    return facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_IWOTH
 
 
 def write(name: str, file: str, key: str, content: bytes) -> None:
     """Keep ``content`` for :func:`read`; without a place to write, it is made again next time."""
     with suppress(OSError):
-        folder(name).mkdir(parents=True, exist_ok=True)
-        write_whole(folder(name) / file, _seal(key, content) + b"\n" + content)
+        write_whole(made(name) / file, _seal(key, content) + b"\n" + content)
 
 
 def _seal(key: str, content: bytes) -> bytes:

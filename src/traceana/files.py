@@ -7,10 +7,13 @@ import os
 import re
 import shutil
 import signal
+import stat
+import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -37,6 +40,11 @@ InflateError = IsalError
 _EXCHANGE: Final = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
 _ATTEMPTS: Final = 1000
+_SCRATCH: Final = ".traceana-tmp"
+"""How the names of temporary files and folders end."""
+_LONGEST_PREFIX: Final = 40
+_MOST_ENTRIES: Final = 10_000
+"""Entries of a folder among which temporary files are searched that were left behind."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What ``msgspec.json.decode`` raises: on other text, bytes that are not UTF-8, deep nesting."""
@@ -115,13 +123,21 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool =
     """Write ``content``, whole or in parts, to ``path`` atomically, as the user's umask permits.
 
     Raises ``OSError``, and ``FileExistsError`` if the file exists and ``replace`` is false.
-    ``path`` is unchanged after an error.
+    ``path`` is unchanged after an error. What a killed process left in its folder is deleted.
     """
-    scratch = None
+    scratch = lock = None
+    descriptor = -1
+
+    def make() -> Path:
+        nonlocal descriptor
+        prefix = scratch_prefix(path.name)
+        descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=_SCRATCH, dir=path.parent)
+        return Path(name)
+
     try:
         with undisturbed():
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            scratch = Path(name)
+            scratch, lock = _made(make)
+        _delete_left(path.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
@@ -134,6 +150,8 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool =
     finally:
         if scratch is not None:
             scratch.unlink(missing_ok=True)
+        if lock is not None:
+            os.close(lock)
 
 
 @contextmanager
@@ -142,14 +160,91 @@ def scratch_folder(prefix: str = "traceana-", parent: Path | None = None) -> Ite
 
     It is in ``parent``, by default in the system's folder of temporary files. Raises ``OSError``.
     """
-    folder = None
+    folder = lock = None
     try:
         with undisturbed():
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            folder, lock = _made(
+                lambda: Path(tempfile.mkdtemp(prefix=prefix, suffix=_SCRATCH, dir=parent))
+            )
+        _delete_left(folder.parent)
         yield folder
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def scratch_prefix(name: str) -> str:
+    """Return the beginning of the name of a temporary file or folder beside the output ``name``."""
+    return f".{name[:_LONGEST_PREFIX]}."
+
+
+def _made(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """Return a new file or folder of ``make``, and the descriptor whose lock shows it is in use.
+
+    The system removes the lock with the process. None where it has none.
+    """
+    for _ in range(_ATTEMPTS):
+        path = make()
+        try:
+            return path, _lock(path)
+        except BlockingIOError:
+            # Another process has taken it for one that was left behind, and deletes it.
+            continue
+        except OSError:
+            return path, None
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _lock(path: Path) -> int | None:
+    """Return a descriptor with the lock of a file or folder; None on Windows.
+
+    Raises ``BlockingIOError`` where another process has it, or has deleted the path, and
+    ``OSError`` where the disk has no locks.
+    """
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise BlockingIOError(*error.args) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.exists():
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _delete_left(parent: Path) -> None:
+    """Delete temporary files and folders in ``parent`` whose process was killed.
+
+    Only this user's: the lock of another's shows nothing where it cannot be opened.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in islice(entries, _MOST_ENTRIES):
+            if not entry.name.endswith(_SCRATCH):
+                continue
+            path = Path(entry.path)
+            facts = path.lstat()
+            is_folder = stat.S_ISDIR(facts.st_mode)
+            if facts.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(facts.st_mode)):
+                continue
+            with suppress(OSError), ExitStack() as until_end:
+                lock = _lock(path)
+                assert lock is not None
+                until_end.callback(os.close, lock)
+                if is_folder:
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
 
 
 @contextmanager
@@ -202,9 +297,12 @@ def write_output(path: Path, content: bytes | Iterable[bytes], *, force: bool) -
     """Write an output that the user named, raising ``CannotWriteError``.
 
     A regular file is written by :func:`write_whole`, also behind a link. A pipe or a device, which
-    ``force`` allows, stays what it is and is written to.
+    ``force`` allows, stays what it is and is written to. Neither may be another user's in a folder
+    such as /tmp.
     """
     try:
+        if force and _is_planted(path):
+            raise PermissionError(errno.EPERM, "another user put it into a folder for all")
         if force and path.exists() and not path.is_file():
             with path.open("wb") as file:
                 file.writelines([content] if isinstance(content, bytes) else content)
@@ -212,6 +310,19 @@ def write_output(path: Path, content: bytes | Iterable[bytes], *, force: bool) -
         write_whole(path.resolve() if force else path, content, replace=force)
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _is_planted(path: Path) -> bool:
+    """Return whether ``path`` is a link or a pipe of another user in a folder that all may write.
+
+    As Linux's ``protected_symlinks`` and ``protected_fifos``, which see no resolved path.
+    """
+    if not os.path.lexists(path) or not hasattr(os, "geteuid"):
+        return False
+    facts, around = path.lstat(), path.absolute().parent.stat()
+    is_for_all = bool(around.st_mode & stat.S_IWOTH and around.st_mode & stat.S_ISVTX)
+    is_other = facts.st_uid not in (os.geteuid(), around.st_uid)
+    return is_for_all and is_other and not stat.S_ISREG(facts.st_mode)
 
 
 def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:
@@ -235,7 +346,7 @@ def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:
             if _exchange(new, target):
                 shutil.rmtree(new, ignore_errors=True)
                 return
-            with scratch_folder(f".{target.name}.old.", target.parent) as aside:
+            with scratch_folder(scratch_prefix(target.name), target.parent) as aside:
                 target.rename(aside / "old")
                 try:
                     new.rename(target)

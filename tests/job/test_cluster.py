@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from tests.job.jobs import Job, even
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
+from traceana.job import tasks
+from traceana.job.rank_summary import read_facts
 
 pytest.importorskip("distributed")
 
@@ -144,11 +147,32 @@ def test_workers_that_are_killed_change_nothing(cluster: Cluster, tmp_path: Path
 
 
 @pytest.mark.exhaustive
+def test_a_rank_that_ends_its_workers_is_named_and_the_others_are_read(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Job(even(4, 8, 1)).write(tmp_path / "job")
+    submitted = tasks._submitted
+
+    def submitted_or_dying(pool: Any, file: Any, reading: Any, targets: Any) -> Any:
+        if file == files[1]:
+            return pool.submit(os.abort)
+        return submitted(pool, file, reading, targets)
+
+    monkeypatch.setattr(tasks, "_submitted", submitted_or_dying)
+    with closing(tasks.Cluster(str(cluster.file))) as engine:
+        kept = tasks.kept_or_read(
+            files, tasks.Reading(), tmp_path / "kept", engine, lambda done, of: None
+        )
+    facts = [read_facts(of_file.folders[0]) for of_file in kept]
+    assert [of_file.file for of_file in kept] == [str(file) for file in files]
+    reasons = [None if summary is None else summary.reason for summary in facts]
+    assert reasons == ["", "its process was ended twice: out of memory?", "", ""]
+
+
+@pytest.mark.exhaustive
 def test_a_scheduler_that_does_not_answer_is_one_line(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from traceana.job import tasks
-
     monkeypatch.setattr(tasks, "_WAIT_S", 1)
     Job(even(1, 2, 1)).write(tmp_path / "job")
     found = run("ranks", tmp_path / "job", "--scheduler", "tcp://127.0.0.1:1")

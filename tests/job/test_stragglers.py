@@ -316,7 +316,15 @@ def test_a_heat_map_keeps_the_worst_step_of_a_run() -> None:
     late = each.filter((pl.col("rank") == 2) & (pl.col("step") == 5)).row(0, named=True)
     assert (late["excess_ns"], late["excess_share"]) == (3_000_000, 3_000_000 / typical)
     assert each["excess_ns"].sum() == 3_000_000
-    assert heat(each, 10).height == 40
-    found = heat(each, 4).filter(pl.col("rank") == 2)
-    assert found.select("first", "last").rows() == [(0, 2), (3, 5), (6, 8), (9, 9)]
+    assert heat(each, 4, 10).height == 40
+    found = heat(each, 4, 4).filter(first_rank=2)
+    assert found.select("first_step", "last_step").rows() == [(0, 2), (3, 5), (6, 8), (9, 9)]
     assert found["excess_share"].to_list() == [0, 3_000_000 / typical, 0, 0]
+    assert found["rank"].to_list() == [2] * 4
+    # Of two ranks each, the cell has the slower.
+    found = heat(each, 2, 10).filter(first_rank=2)
+    assert found["last_rank"].unique().to_list() == [3]
+    assert found["excess_share"].to_list() == [
+        3_000_000 / typical * (step == 5) for step in range(10)
+    ]
+    assert found.row(5, named=True)["rank"] == 2

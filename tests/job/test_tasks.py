@@ -71,6 +71,12 @@ def has_started(process: int, keep: Path) -> bool:
     return bool(readers(process))
 
 
+def have_imported(process: int, keep: Path) -> bool:
+    """Return whether all readers are importing what a task needs."""
+    maps = [Path(f"/proc/{reader}/maps").read_text() for reader in readers(process)]
+    return bool(maps) and all("polars" in text for text in maps)
+
+
 def has_read(process: int, keep: Path) -> bool:
     """Return whether a file has been read, and others are being read."""
     return any(keep.glob("*/whole"))
@@ -81,7 +87,7 @@ def has_read(process: int, keep: Path) -> bool:
 @pytest.mark.parametrize(
     ("number", "moment", "to_all", "is_background"),
     [
-        (signal.SIGKILL, has_started, False, False),
+        (signal.SIGKILL, have_imported, False, False),
         (signal.SIGKILL, has_read, False, False),
         (signal.SIGINT, has_started, True, False),
         (signal.SIGINT, has_read, True, False),

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.classes import breakdown
 from traceana.analyze.collective_ranks import BETWEEN_TWO
 from traceana.analyze.communication import communication, has_smaller_groups, with_messages
 from traceana.analyze.devices import devices
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers
 from traceana.analyze.summaries import needs_timeline
-from traceana.analyze.transfers import transfers
 from traceana.columns.intervals import Busy
 from traceana.files import (
     UNDECODABLE,
@@ -29,6 +26,7 @@ from traceana.files import (
     crc32,
     replace_folder,
     scratch_folder,
+    scratch_prefix,
     umask,
 )
 from traceana.job.rank_operations import operations_of, pass_limits, with_pieces
@@ -58,17 +56,8 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
         "last_forward_ns": pl.Int64,
         "last_backward_ns": pl.Int64,
     },
-    "classes": {"category": pl.String, "part": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
-    "layers": {"layer": pl.String, "role": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "kernels": {"name": pl.String, "category": pl.String, "calls": pl.Int64, "time_ns": pl.Int64},
     "idle": {"cause": pl.String, "count": pl.Int64, "time_ns": pl.Int64},
-    "transfers": {
-        "direction": pl.String,
-        "host_memory": pl.String,
-        "count": pl.Int64,
-        "bytes": pl.Int64,
-        "time_ns": pl.Int64,
-    },
     "collectives": {
         "collective": pl.String,
         "message_bytes": pl.Int64,
@@ -149,7 +138,12 @@ def summaries(trace: Trace) -> list[Summary]:
     numbers = trace.tables.activities["rank"].drop_nulls().unique().sort().to_list()
     if len(numbers) < 2:
         return [_of(trace, trace.meta.rank)]
-    return [_of(select(trace, ranks=[number]), number) for number in numbers]
+    # The events of other ranks are none of a rank's own, and each would look through all of them.
+    parts = (select(trace, ranks=[number]) for number in numbers)
+    return [
+        _of(msgspec.structs.replace(part, selected_from=None), number)
+        for part, number in zip(parts, numbers, strict=True)
+    ]
 
 
 def unread(source: str, reason: str) -> Summary:
@@ -213,11 +207,8 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
     )
     tables = {
         "steps": steps,
-        "classes": breakdown(trace).frame,
-        "layers": layers(trace).frame,
         "kernels": kernels(trace).frame.sort("time_ns", descending=True).head(MOST_KERNELS),
         "idle": idle(trace).frame.group_by("cause").agg(pl.col("count", "time_ns").sum()),
-        "transfers": transfers(trace).frame,
         "collectives": with_pieces(trace),
         "process_groups": process_groups,
         "operations": operations_of(trace),
@@ -252,7 +243,7 @@ def _bubbles(trace: Trace) -> pl.DataFrame:
 def write(summary: Summary, folder: Path) -> None:
     """Write ``summary`` as the folder ``folder``, whole or not at all; raises ``OSError``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with scratch_folder(f".{folder.name}.", folder.parent) as scratch:
+    with scratch_folder(scratch_prefix(folder.name), folder.parent) as scratch:
         checksums = write_tables(scratch, summary.tables)
         facts = msgspec.structs.replace(summary.facts, checksums=checksums)
         (scratch / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts)))

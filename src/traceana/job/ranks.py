@@ -269,6 +269,8 @@ def summarize(
         matches_marker(pl.Series([""]), reading.step_marker)
     target = cache.folder("ranks") if folder is None else folder
     try:
+        if folder is None:
+            target = cache.made("ranks")
         target.mkdir(parents=True, exist_ok=True)
         if scheduler is None:
             engine = Processes(workers or default_workers(files))

@@ -17,7 +17,7 @@ import polars as pl
 
 from traceana.columns.nesting import Flags, Ints
 from traceana.job.replay import LATE_START, JobSteps, step_times
-from traceana.job.stragglers import chance_of_mean
+from traceana.job.stragglers import RANKS, chance_of_mean, in_runs
 from traceana.settings import STRAGGLER_CAUSE, STRAGGLER_CHANCE, STRAGGLER_SHARE
 from traceana.table import COUNT, NUMBER, RATIO, SHARE, STEP, TEXT, TIME, Column, conformed
 from traceana.timeline.operations import PASSES
@@ -236,6 +236,20 @@ def _rank_types(replays: _Replays) -> pl.DataFrame:
         )
     )
     return conformed(rows, RANK_TYPES).sort("rank", "type")
+
+
+def heat_of_types(rank_types: pl.DataFrame, most_ranks: int) -> pl.DataFrame:
+    """Return ``rank_types`` by runs of consecutive ranks and by type.
+
+    The columns are ``RANKS``, ``type``, the largest ``excess_share``, and the ``rank`` that has it.
+    """
+    return (
+        rank_types.join(in_runs(rank_types["rank"], most_ranks, "rank"), on="rank")
+        .sort("excess_share", "rank", descending=[True, False], nulls_last=True)
+        .group_by(*RANKS, "type")
+        .agg(pl.col("excess_share", "rank").first())
+        .sort(*RANKS, "type")
+    )
 
 
 def _cause(

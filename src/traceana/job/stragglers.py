@@ -221,22 +221,37 @@ def by_step(times: pl.DataFrame) -> pl.DataFrame:
     return conformed(rows, STEPS)
 
 
-def heat(steps: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return the rows of :func:`by_step` by rank and at most ``most`` runs of consecutive steps:
-    ``rank``, ``first`` and ``last`` step, and the largest ``excess_share`` in them."""
-    numbers = steps["step"].unique().sort()
-    each = -(-len(numbers) // most) or 1
-    runs = pl.DataFrame({"step": numbers, "run": pl.int_range(len(numbers), eager=True) // each})
+def in_runs(numbers: pl.Series, most: int, name: str) -> pl.DataFrame:
+    """Return the distinct ``numbers`` in at most ``most`` runs of equally many.
+
+    The columns are that of ``numbers``, ``first_<name>`` and ``last_<name>`` of its run.
+    """
+    distinct = numbers.unique().sort()
+    each = -(-len(distinct) // most) or 1
+    number = pl.col(numbers.name)
+    run = pl.int_range(pl.len()) // each
+    return distinct.to_frame().with_columns(
+        number.min().over(run).alias(f"first_{name}"), number.max().over(run).alias(f"last_{name}")
+    )
+
+
+RANKS: Final = ("first_rank", "last_rank")
+RUN: Final = ("first_step", "last_step")
+
+
+def heat(steps: pl.DataFrame, most_ranks: int, most_steps: int) -> pl.DataFrame:
+    """Return the rows of :func:`by_step` by runs of consecutive ranks and of consecutive steps.
+
+    The columns are :data:`RANKS`, :data:`RUN`, the largest ``excess_share``, and the ``rank`` that
+    has it: a slow rank is not lost among those beside it.
+    """
     return (
-        steps.join(runs, on="step")
-        .group_by("rank", "run")
-        .agg(
-            pl.col("step").min().alias("first"),
-            pl.col("step").max().alias("last"),
-            pl.col("excess_share").max(),
-        )
-        .sort("rank", "run")
-        .drop("run")
+        steps.join(in_runs(steps["rank"], most_ranks, "rank"), on="rank")
+        .join(in_runs(steps["step"], most_steps, "step"), on="step")
+        .sort("excess_share", "rank", descending=[True, False], nulls_last=True)
+        .group_by(*RANKS, *RUN)
+        .agg(pl.col("excess_share", "rank").first())
+        .sort(*RANKS, *RUN)
     )
 
 

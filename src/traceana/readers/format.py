@@ -52,6 +52,11 @@ class Head(msgspec.Struct, frozen=True):
     is_utf_16: bool = False
     is_whole: bool = False
 
+    @property
+    def is_trace(self) -> bool:
+        """Whether it is JSON with events, in which no printed table is searched."""
+        return self.is_json and self.has_events
+
 
 class Format(msgspec.Struct, frozen=True):
     """A format that is known. ``reader`` is the function that reads a path, as ``module:function``

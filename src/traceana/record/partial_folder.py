@@ -57,6 +57,8 @@ class PartialFolder:
         self.path = target.with_name(target.name + PARTIAL)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if self.path.lstat().st_uid != os.geteuid():
+                raise CannotWriteError(f"{self.path} is another user's: choose another name")
             self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

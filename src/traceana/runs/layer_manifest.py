@@ -208,12 +208,16 @@ def find(trace_path: str | os.PathLike[str]) -> Path | None:
 
 def _alone_in(folder: Path) -> Path | None:
     """Return the only manifest in ``folder``, unless a trace there has its stem."""
+    # By names: a status of each file of a thousand ranks takes longer than to read a rank.
     try:
-        files = [path for path in folder.iterdir() if path.is_file()]
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
     except OSError:
         return None
     manifests = [
-        path for path in files if path.name.endswith(LAYERS_SUFFIX) or path.name == LAYERS_FILE
+        folder / name
+        for name in names
+        if (name.endswith(LAYERS_SUFFIX) or name == LAYERS_FILE) and (folder / name).is_file()
     ]
     if len(manifests) != 1:
         return None
@@ -222,6 +226,7 @@ def _alone_in(folder: Path) -> Path | None:
         return manifest
     stem = manifest.name.removesuffix(LAYERS_SUFFIX)
     has_other_trace = any(
-        path.name.startswith(f"{stem}.") and not is_name_beside(path.name) for path in files
+        name.startswith(f"{stem}.") and not is_name_beside(name) and (folder / name).is_file()
+        for name in names
     )
     return None if has_other_trace else manifest

@@ -18,7 +18,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import CannotWriteError, CorruptError, NotFoundError, UnknownFormatError
-from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, umask
+from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, scratch_prefix, umask
 from traceana.runs.run_files import LAYERS_FILE
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 from traceana.trace.tables import Tables
@@ -109,7 +109,7 @@ def save(
             raise CannotWriteError(f"{target} exists already: choose another name, or --force")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(f".{target.name}.", target.parent) as scratch:
+        with scratch_folder(scratch_prefix(target.name), target.parent) as scratch:
             _write(scratch, trace, advice)
             replace_folder(scratch, target, replace=overwrite)
     except OSError as error:

@@ -38,9 +38,9 @@ def is_export(folder: Path) -> bool:
 
 
 def _other_report(head: Head) -> Confidence:
-    if not _STATS.search(head.content):
+    if head.has_events or not _STATS.search(head.content):
         return Confidence.NONE
-    return known(not head.has_events, Confidence.SUMS if head.is_json else Confidence.TITLES)
+    return Confidence.SUMS if head.is_json else Confidence.TITLES
 
 
 _TO_SQLITE: Final = "run nsys export --type sqlite REPORT.nsys-rep"

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -186,9 +185,9 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     if target.is_file() and cache.is_ours(target):
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as scratch:
-            export = Path(scratch) / "export.sqlite"
+        cache.made("nsys")
+        with scratch_folder(".", target.parent) as scratch:
+            export = scratch / "export.sqlite"
             make(export)
             export.replace(target)
         for old in target.parent.glob(f"{path_digest}-*.sqlite"):

@@ -40,6 +40,8 @@ _SUMMARY: Final = re.compile(
 
 
 def _is_timeline(head: Head) -> Confidence:
+    if head.is_trace:
+        return Confidence.NONE
     if _TIMELINE.search(head.text):
         return Confidence.TIMELINE
     return known(_NVPROF_LOG.search(head.text), Confidence.LOG)
@@ -48,7 +50,7 @@ def _is_timeline(head: Head) -> Confidence:
 def _is_summary(head: Head) -> Confidence:
     if not head.content:
         return known(nsys_summaries(head.path))
-    return known(_SUMMARY.search(head.text), Confidence.SUMS)
+    return known(not head.is_trace and _SUMMARY.search(head.text), Confidence.SUMS)
 
 
 FORMATS: Final = (
@@ -59,7 +61,7 @@ FORMATS: Final = (
     ),
     Format(
         "ncu-csv",
-        lambda head: known(_NCU.search(head.text)),
+        lambda head: known(not head.is_trace and _NCU.search(head.text)),
         "printed.ncu:read",
         has_counters=True,
         is_printed=True,
@@ -75,7 +77,7 @@ FORMATS: Final = (
     Format("summary", _is_summary, "printed.summaries:read", is_printed=True, in_folders=False),
     Format(
         "nvprof-metrics",
-        lambda head: known(_METRICS.search(head.text), Confidence.COUNTERS),
+        lambda head: known(not head.is_trace and _METRICS.search(head.text), Confidence.COUNTERS),
         "printed.metrics:read",
         has_counters=True,
         is_printed=True,

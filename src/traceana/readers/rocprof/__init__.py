@@ -64,6 +64,8 @@ def _is_csv(head: Head) -> Confidence:
         return known(not head.path.is_file() and files(head.path))
     if JSON.match(head.content):
         return Confidence.CERTAIN
+    if head.is_trace:
+        return Confidence.NONE
     # A search for both titles takes 20 ms of JSON's first 64 KiB, and one of these is in each pair.
     lower = head.text.lower()
     begins = (b"_timestamp", b"gpu-id", b"gpu_id", b"agent_")

@@ -29,9 +29,18 @@ from traceana.job.ranks import (
     shard_of,
     summarize,
 )
-from traceana.job.slowdown import RANK_TYPES, SLOWDOWN
+from traceana.job.slowdown import RANK_TYPES, SLOWDOWN, Slowdown, heat_of_types
 from traceana.job.sources import Source, sources
-from traceana.job.stragglers import EXCESS, FEWEST_STEPS, STEPS, STRAGGLERS, heat
+from traceana.job.stragglers import (
+    EXCESS,
+    FEWEST_STEPS,
+    RANKS,
+    RUN,
+    STEPS,
+    STRAGGLERS,
+    heat,
+    in_runs,
+)
 from traceana.job.tasks import Done, Reading
 from traceana.readers.ranks import spans
 from traceana.readers.source import silent
@@ -51,8 +60,10 @@ _SUMMED: Final = (
 _MOST_NAMED: Final = 8
 _MOST_DISAGREEMENTS: Final = 3
 MOST_LINES: Final = 16
+"""Ranks in the tables of a terminal."""
+MOST_ROWS: Final = 32
 MOST_CELLS: Final = 60
-"""Ranks and runs of steps in the heat map of a terminal."""
+"""Runs of ranks and of steps in the heat map of a terminal."""
 
 
 def ranks(
@@ -114,16 +125,7 @@ def page(all_ranks: Job) -> CommandResult:
         result,
         partial(_page, all_ranks),
         screenful=24,
-        pictures=lambda: [
-            *pictures(frame, all_ranks.own),
-            *_exposed_bars(all_ranks.exposed, frame["rank"].drop_nulls().head(MOST_RANKS)),
-            *slowdown.pictures(
-                all_ranks.slowdown,
-                frame["rank"].drop_nulls().head(MOST_RANKS),
-                dict(zip(SHADES, (least for _, least in _BANDS), strict=True)),
-                _COLOURS,
-            ),
-        ],
+        pictures=lambda: pictures(all_ranks),
         filterable=False,
     )
 
@@ -170,30 +172,43 @@ def _page(all_ranks: Job, shown: Arranged) -> Page:
 
 
 def _heat(all_ranks: Job) -> tuple[Block, ...]:
-    """Return a line of shades a rank, a shade a step: how far its own time is above the median."""
-    cells = by_steps(all_ranks.rows, all_ranks.own, MOST_LINES, MOST_CELLS)
+    """Return a line of shades a run of ranks, a shade a run of steps: how far the own time of the
+    slowest is above the median."""
+    cells = by_steps(all_ranks.own, MOST_ROWS, MOST_CELLS)
     if cells.is_empty():
         return ()
+    slowest = (
+        all_ranks.own.group_by("rank")
+        .agg(pl.col("excess_ns").median())
+        .join(in_runs(all_ranks.own["rank"], MOST_ROWS, "rank"), on="rank")
+        .sort("excess_ns", "rank", descending=[True, False])
+        .group_by(RANKS)
+        .agg(pl.col("rank").first().alias("slowest"))
+    )
     shades = (
         cells.with_columns(pl.col("band").replace_strict(SHADES).alias("shade"))
-        .group_by("rank", maintain_order=True)
+        .group_by(*RANKS, maintain_order=True)
         .agg(pl.col("shade").str.join("").alias("steps"))
+        .join(slowest, on=RANKS, maintain_order="left")
+        .with_columns(spanned(RANKS, "{}-{}").alias("ranks"))
     )
-    first, last = cells.select(pl.col("first").min(), pl.col("last").max()).row(0)
-    each = cells.select((pl.col("last") - pl.col("first")).max()).item() + 1
+    first, last = cells.select(pl.col(RUN[0]).min(), pl.col(RUN[1]).max()).row(0)
     title = f"own time, steps {first} to {last}"
+    columns = [Column("ranks", Kind.TEXT), Column("steps", Kind.LONG, title=title)]
+    if (shades[RANKS[0]] != shades[RANKS[1]]).any():
+        columns.insert(1, Column("slowest", Kind.NUMBER))
     table = Table(
-        shades,
-        (Column("rank", Kind.NUMBER), Column("steps", Kind.TEXT, title=title)),
-        layout="compact",
+        shades.select(column.name for column in columns), tuple(columns), layout="compact"
     )
     legend = "  ".join(f"{shade} {band}" for band, shade in SHADES.items())
+    each = cells.group_by(pl.col(RUN[0])).len().height
+    steps = -(-all_ranks.own["step"].n_unique() // each)
+    ranks = -(-all_ranks.own["rank"].n_unique() // shades.height)
+    most = [f"{count} {name}" for count, name in ((ranks, "ranks"), (steps, "steps")) if count > 1]
     label = "above the step's median rank"
-    if each > 1:
-        label += f", the largest of {each} steps"
-    hidden = all_ranks.own["rank"].n_unique() - shades.height
-    more = [("", f"{numbers.counted(hidden, 'rank')} more in the JSON (section steps)")]
-    return (table, Notes(((label, legend), *(more if hidden else []))))
+    if most:
+        label += f", the largest of {' and '.join(most)}"
+    return (table, Notes(((label, legend),)))
 
 
 def _exposed(exposed: pl.DataFrame, ranks: pl.Series) -> tuple[Table, ...]:
@@ -434,8 +449,8 @@ MOST_RANKS: Final = 24
 MOST_DRAWN: Final = 5
 _MEDIAN: Final = "median rank"
 
-_MOST_COLUMNS: Final = 100
-"""Runs of steps in a heat map."""
+_MOST_ROWS, _MOST_COLUMNS = 64, 100
+"""Runs of ranks and of steps in a heat map."""
 _BANDS: Final = (("·", -inf), ("░", 0.02), ("▒", 0.05), ("▓", 0.1), ("█", 0.2))
 """Shade of a terminal -> least excess share."""
 SHADES: Final = {
@@ -459,65 +474,86 @@ _PARTS: Final = {
 """Parts that add up to the capture of a rank."""
 
 
-def pictures(rows: pl.DataFrame, own_times: pl.DataFrame) -> list[Chart]:
-    """Return the pictures of the ranks ``rows``; ``own_times`` has the own time of each step."""
-    return [*_parts(rows), *_heat_maps(rows, own_times), *_steps(rows, own_times)]
+def pictures(all_ranks: Job) -> list[Chart]:
+    """Return the pictures of a job: where the time goes, and who is slow when and in what."""
+    return [
+        *_parts(all_ranks.rows),
+        *_exposed_bars(all_ranks.exposed, all_ranks.rows["rank"].drop_nulls().head(MOST_RANKS)),
+        *_own_times(all_ranks.own),
+        *_steps(all_ranks.rows, all_ranks.own),
+        *_types(all_ranks.slowdown),
+    ]
 
 
-def by_steps(
-    rows: pl.DataFrame, own_times: pl.DataFrame, most_ranks: int, most_steps: int
-) -> pl.DataFrame:
-    """Return the cells of a heat map, ranks in the order of ``rows``: ``rank``, ``first`` and
-    ``last`` step, ``excess_share`` and its ``band``; empty with less than two ranks or steps."""
-    if own_times["step"].n_unique() < 2 or own_times["rank"].n_unique() < 2:
-        return pl.DataFrame()
-    ranks = rows.join(
-        own_times.select("rank").unique(), on="rank", how="semi", maintain_order="left"
-    )
-    shown = ranks.select("rank").head(most_ranks)
-    cells = heat(own_times.join(shown, on="rank", how="semi"), most_steps)
+def banded(cells: pl.DataFrame) -> pl.DataFrame:
+    """Return ``cells`` with the ``band`` of each ``excess_share``, by names of :data:`SHADES`."""
     share = pl.col("excess_share").fill_null(0)
     names = [*SHADES]
     band = pl.lit(names[0])
     for name, (_, least) in zip(names[1:], _BANDS[1:], strict=True):
         band = pl.when(share >= least).then(pl.lit(name)).otherwise(band)
-    return shown.join(cells, on="rank", how="left", maintain_order="left").with_columns(
-        band.alias("band")
+    return cells.with_columns(band.alias("band"))
+
+
+def spanned(ends: tuple[str, str], form: str) -> pl.Expr:
+    """Return the run between the columns ``ends`` as text: its only number, or both by ``form``."""
+    first, last = map(pl.col, ends)
+    one = pl.format(form.partition("{}")[0] + "{}", first)
+    return pl.when(first == last).then(one).otherwise(pl.format(form, first, last))
+
+
+def by_steps(own_times: pl.DataFrame, most_ranks: int, most_steps: int) -> pl.DataFrame:
+    """Return the cells of a heat map (:func:`~traceana.job.stragglers.heat`) with the ``band`` of
+    their share; empty with less than two ranks or steps."""
+    if own_times["step"].n_unique() < 2 or own_times["rank"].n_unique() < 2:
+        return pl.DataFrame()
+    return banded(heat(own_times, most_ranks, most_steps))
+
+
+def _heat_map(title: str, summary: str, cells: pl.DataFrame, x: Axis, excess: Column) -> Chart:
+    """Return the heat map of banded ``cells``, with the column ``x`` across and ranks down."""
+    each = int(cells.select((pl.col(RANKS[1]) - pl.col(RANKS[0])).max()).item()) + 1
+    if each > 1:
+        summary = f"{summary[:-1]}: the largest of {each} ranks."
+    shown = (Column("rank", Kind.NUMBER, title="slowest rank"),) if each > 1 else ()
+    frame = cells.with_columns(
+        pl.when(pl.col(RANKS[0]) == pl.col(RANKS[1]))
+        .then(pl.format("rank {}", RANKS[0]))
+        .otherwise(pl.format("ranks {} to {}", *RANKS))
+        .alias("ranks")
     )
+    marks = Marks(frame, "cell", "across", "ranks", colour="band", shown=(excess, *shown))
+    colours = dict(zip(SHADES, _COLOURS, strict=True))
+    return Chart(title, summary, x, Axis("", Kind.TEXT), (marks,), colours=colours)
 
 
-def _heat_maps(rows: pl.DataFrame, own_times: pl.DataFrame) -> list[Chart]:
+def _own_times(own_times: pl.DataFrame) -> list[Chart]:
     """Return the heat map of own times, rank by step."""
-    cells = by_steps(rows, own_times, MOST_RANKS, _MOST_COLUMNS)
+    cells = by_steps(own_times, _MOST_ROWS, _MOST_COLUMNS)
     if cells.is_empty():
         return []
-    first, last = pl.col("first"), pl.col("last")
-    frame = cells.with_columns(
-        pl.format("rank {}", "rank").alias("rank"),
-        pl.when(first == last)
-        .then(first.cast(pl.String))
-        .otherwise(pl.format("{} to {}", first, last))
-        .alias("step"),
-    )
-    ranks, of = cells["rank"].n_unique(), own_times["rank"].n_unique()
     return [
-        Chart(
+        _heat_map(
             "Own time of each rank, step by step",
-            f"Own time above that of the median rank in the step: {ranks} of "
-            f"{numbers.counted(of, 'rank')}, the slowest first.",
+            "Own time above that of the median rank in the step.",
+            cells.with_columns(spanned(RUN, "{} to {}").alias("across")),
             Axis("step", Kind.TEXT),
+            replace(EXCESS[1], title="above the median rank"),
+        )
+    ]
+
+
+def _types(slow: Slowdown | None) -> list[Chart]:
+    """Return the heat map of the ranks by type of work."""
+    if slow is None or not slowdown.is_sound(slow) or slow.rank_types.is_empty():
+        return []
+    return [
+        _heat_map(
+            "Time of each rank by type of work",
+            "Above the typical time of the type over all ranks and steps.",
+            banded(heat_of_types(slow.rank_types, _MOST_ROWS)).rename({"type": "across"}),
             Axis("", Kind.TEXT),
-            (
-                Marks(
-                    frame,
-                    "cell",
-                    "step",
-                    "rank",
-                    colour="band",
-                    shown=(replace(EXCESS[1], title="above the median rank"),),
-                ),
-            ),
-            colours=dict(zip(SHADES, _COLOURS, strict=True)),
+            replace(by_name(RANK_TYPES)["excess_share"], title="above the typical time"),
         )
     ]
 

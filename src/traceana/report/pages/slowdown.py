@@ -24,7 +24,7 @@ from traceana.job.slowdown import (
     Slowdown,
 )
 from traceana.report import numbers
-from traceana.report.page import Axis, Block, Chart, Marks, Table
+from traceana.report.page import Block, Table
 from traceana.report.pages.single_table import with_values
 from traceana.settings import STRAGGLER_SHARE
 from traceana.table import Column, Kind, by_name
@@ -148,36 +148,3 @@ def _widest(rank_types: pl.DataFrame) -> list[str]:
     by_type = by_type.filter(pl.col("differs") > 0)
     by_type = by_type.sort("differs", "type", descending=[True, False])
     return by_type["type"].head(_MOST_TYPES).to_list()
-
-
-def pictures(
-    slowdown: Slowdown | None,
-    ranks: pl.Series,
-    bands: Mapping[str, float],
-    colours: tuple[str, ...],
-) -> list[Chart]:
-    """Return the heat map of the ``ranks`` by type of work; ``bands`` are least excess shares."""
-    if slowdown is None or not is_sound(slowdown) or slowdown.rank_types.is_empty():
-        return []
-    share = pl.col("excess_share").fill_null(0)
-    names = [*bands]
-    band = pl.lit(names[0])
-    for name in names[1:]:
-        band = pl.when(share >= bands[name]).then(pl.lit(name)).otherwise(band)
-    order = pl.DataFrame({"rank": ranks}).with_row_index("order")
-    cells = (
-        slowdown.rank_types.join(order, on="rank")
-        .sort("order", "type")
-        .with_columns(pl.format("rank {}", "rank").alias("rank"), band.alias("band"))
-    )
-    shown = replace(by_name(RANK_TYPES)["excess_share"], title="above the typical time")
-    return [
-        Chart(
-            "Time of each rank by type of work",
-            "Above the typical time of the type over all ranks and steps.",
-            Axis("", Kind.TEXT),
-            Axis("", Kind.TEXT),
-            (Marks(cells, "cell", "type", "rank", colour="band", shown=(shown,)),),
-            colours=dict(zip(bands, colours, strict=True)),
-        )
-    ]
