@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from math import comb, sqrt
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traceana.comparison import resampling
 from traceana.comparison.resampling import (
     agreeing,
     alpha,
@@ -280,3 +282,16 @@ def test_relabellings_of_many_steps_come_in_batches() -> None:
 def test_the_exact_p_value_of_a_small_case() -> None:
     # Means differ by 3; of the 20 relabellings of 1..6 only the two extreme ones do so.
     assert permutation_p(np.array([1.0, 2, 3]), np.array([4.0, 5, 6]), "mean") == 2 / 20
+
+
+def test_resamples_of_many_steps_take_little_memory_and_are_those_of_one_draw() -> None:
+    values = np.sort(np.random.default_rng(1).gamma(2, 100, 20_000))
+    tracemalloc.start()
+    means = resampling._resampled(values, "mean", np.random.default_rng(5))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(means) == 1_000
+    # 1,000 resamples of 20,000 steps are 160 MB at once.
+    assert peak < 64_000_000
+    drawn = np.random.default_rng(5).integers(0, len(values), (1_000, len(values)))
+    np.testing.assert_array_equal(means, values[drawn].mean(axis=1))

@@ -389,7 +389,11 @@ def _resampled(values: Floats, of: Statistic, rng: np.random.Generator) -> Float
     size = len(values)
     if of == "mean":
         count = min(RESAMPLES, max(999, _MOST_DRAWN // size))
-        return np.asarray(values[rng.integers(0, size, (count, size))].mean(axis=1))
+        means = [
+            values[rng.integers(0, size, (after - at, size))].mean(axis=1)
+            for at, after in _batches(count, size)
+        ]
+        return np.concatenate(means)
     # The k-th smallest of n uniform indices is n times the k-th smallest of n uniform numbers,
     # which has a beta distribution: two numbers determine the two indices in the middle.
     below = (size + 1) // 2
