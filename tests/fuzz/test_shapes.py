@@ -1,4 +1,4 @@
-"""A short campaign of attackers by structure (:mod:`tests.fuzz.shapes`), in its own process."""
+"""A short campaign of attackers by structure (:mod:`tests.fuzz.shapes`) in its own process."""
 
 from __future__ import annotations
 

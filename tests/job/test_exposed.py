@@ -12,6 +12,7 @@ import pytest
 
 from tests.job.jobs import TRANSFER_NS, Turns
 from tests.job.operations import BACKWARD, FORWARD, Job
+from tests.readers.kineto.writing import annotation
 from tests.support.command_line import Run
 from traceana.job.exposed import (
     DRAIN,
@@ -110,7 +111,15 @@ def test_an_all_gather_that_could_have_begun_earlier(tmp_path: Path, run: Run) -
 
 def test_all_gathers_without_evidence_of_fsdp_are_transfers(tmp_path: Path, run: Run) -> None:
     plain = {"Collective name": "_allgather_base"}
-    Turns(turns(2, 3, 1), messages={0: plain}).write(tmp_path / "job")
+    first, _ = Turns(turns(2, 3, 1), messages={0: plain}).write(tmp_path / "job")
     assert of(tmp_path / "job", tmp_path, run) == {
         (rank, TRANSFER): TRANSFER_NS for rank in range(2)
+    }
+    # Annotations of FSDP on a rank are evidence for its all-gathers.
+    document = json.loads(first.read_text())
+    document["traceEvents"].append(annotation("FSDP::all_gather (layers.0)", 1_002.5, 0.5))
+    first.write_text(json.dumps(document))
+    assert of(tmp_path / "job", tmp_path, run) == {
+        (0, PREFETCH): TRANSFER_NS,
+        (1, TRANSFER): TRANSFER_NS,
     }

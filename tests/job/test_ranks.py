@@ -22,7 +22,7 @@ from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.devices import devices
 from traceana.errors import ExitCode, NotFoundError
 from traceana.job import rank_summary, ranks
-from traceana.job.rank_summary import TABLES
+from traceana.job.rank_summary import FACTS, TABLES
 from traceana.job.ranks import _status
 from traceana.report.page import Chart, Facts, pictures_of
 
@@ -273,6 +273,12 @@ def test_a_summary_is_used_again_until_its_file_changes(tmp_path: Path, keep: Pa
     now = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
     changed = {path.parent for path in now if written[path] != now[path]}
     assert changed == {damaged.parent}
+    # So is that of a version with other columns.
+    (other, *_) = sorted(keep.glob(f"*/*/{FACTS}"))
+    facts = json.loads(other.read_text())
+    other.write_text(json.dumps({**facts, "layout": facts["layout"] + 1}))
+    assert traceana.ranks(files, keep=keep, workers=1).frame.equals(before)
+    assert json.loads(other.read_text()) == facts
     Job(even(2, 9, 5)).write(tmp_path / "job")
     assert traceana.ranks(files, keep=keep, workers=1).frame["steps"].to_list() == [9, 9]
 
@@ -404,18 +410,21 @@ def test_who_arrives_last_is_told_without_a_straggler(
 def test_pictures_have_the_figures_of_the_rows(late: tuple[Path, Path]) -> None:
     job, keep = late
     found = traceana.ranks(job, keep=keep, workers=1)
-    parts, waits, cells, steps, types = pictures_of(found.illustrated())
-    assert waits.title == "Exposed communication of each rank"
+    parts, exposed, cells, steps, types = pictures_of(found.illustrated())
     assert types.title == "Time of each rank by type of work"
     assert isinstance(parts, Chart)
     assert isinstance(cells, Chart)
     assert isinstance(steps, Chart)
+    assert isinstance(exposed, Chart)
     (bars,), (shades,), (lines,) = parts.marks, cells.marks, steps.marks
     each = found.page().data.sections["steps"].frame
     assert shades.frame["excess_share"].sort().to_list() == each["excess_share"].sort().to_list()
     summed = bars.frame.group_by("rank").agg(pl.col("time_ns").sum()).sort("rank")
     spans = found.frame.sort("rank")["span_ns"]
     assert summed["time_ns"].to_list() == spans.to_list()
+    waits = exposed.marks[0].frame.group_by("rank").agg(pl.col("time_ns").sum()).sort("rank")
+    communication = found.frame.sort("rank")["exposed_communication_ns"]
+    assert waits["time_ns"].to_list() == communication.to_list()
     assert set(lines.frame["of"]) == {*(f"rank {number}" for number in range(4)), "median rank"}
     walls = found.frame["step_max_ns"].max()
     assert lines.frame.filter(pl.col("own_ns") > walls).is_empty()

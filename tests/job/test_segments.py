@@ -11,6 +11,7 @@ import pytest
 
 from tests.job.jobs import TRANSFER_NS, Grid, Turns, even
 from tests.support.command_line import Run
+from traceana.job import segments
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 
@@ -51,6 +52,23 @@ def test_groups_of_a_step_meet_on_their_own(tmp_path: Path, run: Run) -> None:
     assert summary["replayed_step_ns"] == pytest.approx(summary["recorded_step_ns"], rel=1e-3)
     # Equal ranks compute the mean of a step, without the wait for the slowest of eight.
     assert summary["typical_step_ns"] == pytest.approx(compute.mean() + 400_000, rel=1e-2)
+
+
+def test_a_large_job_is_cut_where_most_time_is_waited(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = in_turns(2, 4, 2)
+    compute[0, :, 0] += EXTRA_NS
+    compute[1, :, 1] += EXTRA_NS // 3
+    job = Turns(compute)
+    job.write(tmp_path / "job")
+    monkeypatch.setattr(segments, "MOST_TIMES", 1)
+    summary = ranks_of(tmp_path, run)["summary"]
+    assert summary["replayed_step_ns"] == pytest.approx(job.step_ns().mean(), rel=1e-6)
+    # The second wait of rank 0 is a part of its transfer: the median of both ranks'.
+    last = 10_000_000 + EXTRA_NS / 6 + EXTRA_NS / 6 + TRANSFER_NS
+    typical = 10_000_000 + EXTRA_NS / 2 + TRANSFER_NS + last
+    assert summary["typical_step_ns"] == pytest.approx(typical, rel=1e-6)
 
 
 def test_steps_with_other_collectives_are_replayed_as_recorded(tmp_path: Path, run: Run) -> None:

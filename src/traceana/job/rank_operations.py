@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.collective_ranks import collectives_of
+from traceana.analyze.collective_ranks import BETWEEN_TWO, collectives_of
 from traceana.columns.intervals import Busy
 from traceana.timeline import operations
 from traceana.timeline.idle import idle_time
@@ -90,7 +90,11 @@ def with_pieces(trace: Trace) -> pl.DataFrame:
 
 def pass_limits(trace: Trace) -> pl.DataFrame:
     """Return ``step``, ``first_backward_ns``, ``last_forward_ns`` and ``last_backward_ns``: when
-    the first or last work of a pass begins in the windows of a step."""
+    the first or last work of a pass begins in the windows of a step. Empty without sends and
+    receives, as only a pipeline has phases."""
+    limits = ("first_backward_ns", "last_forward_ns", "last_backward_ns")
+    if not (with_pieces(trace)["collective"] == BETWEEN_TWO).any():
+        return pl.DataFrame(schema=dict.fromkeys(("step", *limits), pl.Int64))
     of_pass = pl.when(pl.col("category") == "pass").then(pl.col("part").cast(pl.String))
     rows = work(trace, "start", "direction", "category", "part").select(
         "start", pl.coalesce(of_pass, pl.col("direction").cast(pl.String)).alias("pass")

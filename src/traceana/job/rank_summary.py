@@ -84,6 +84,8 @@ TABLES: Final[Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]]] = {
     "operations": OPERATIONS,
 }
 """The tables of a summary, each with its columns."""
+_LAYOUT: Final = crc32(repr({name: dict(columns) for name, columns in TABLES.items()}).encode())
+"""A number that changes with the columns: another version may have written a kept summary."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     collectives, of collectives, of copies. ``problems`` are the integrity problems by reason.
     ``reason`` is why a rank has no figures. ``smaller_groups``: the file lists process groups of
     several ranks, but not of all. ``sharded``: it has annotations of PyTorch's FSDP.
+    ``layout`` is of the columns of the tables.
     """
 
     source: str
@@ -120,6 +123,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     copy_ns: int = 0
     exposed_copy_ns: int = 0
     checksums: dict[str, int] = msgspec.field(default_factory=dict)
+    layout: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -245,20 +249,21 @@ def write(summary: Summary, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(scratch_prefix(folder.name), folder.parent) as scratch:
         checksums = write_tables(scratch, summary.tables)
-        facts = msgspec.structs.replace(summary.facts, checksums=checksums)
+        facts = msgspec.structs.replace(summary.facts, checksums=checksums, layout=_LAYOUT)
         (scratch / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts)))
         scratch.chmod(0o777 & ~umask())
         replace_folder(scratch, folder)
 
 
 def read_facts(folder: Path) -> Facts | None:
-    """Return the facts of the summary ``folder``; None where it is missing or not as written."""
+    """Return the facts of the summary ``folder``; None where it is missing, not as written, or of
+    a version with other tables."""
     try:
         facts = msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts)
         tables = {name: (folder / f"{name}.parquet").read_bytes() for name in facts.checksums}
     except (*UNDECODABLE, OSError):
         return None
-    whole = facts.checksums.keys() == TABLES.keys()
+    whole = facts.layout == _LAYOUT and facts.checksums.keys() == TABLES.keys()
     sound = all(crc32(content) == facts.checksums[name] for name, content in tables.items())
     return facts if whole and sound else None
 

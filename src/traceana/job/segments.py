@@ -23,6 +23,10 @@ _AT: Final = ("rank", "step")
 _TIME: Final = pl.col("time_ns")
 
 
+MOST_TIMES: Final = 1 << 22
+"""Times in the array of a job: 32 MiB. Larger jobs are cut where most time is waited."""
+
+
 class _Pattern(msgspec.Struct, frozen=True):
     """The collectives at which a step is cut: level, type and the positions of their ranks."""
 
@@ -48,8 +52,10 @@ def steps_of_job(
     if len(ranks) < 2 or times.height != len(ranks) * len(numbers):
         return None
     compared = operations.join(times.select(_AT), on=_AT, how="semi")
-    cuts = _cuts(compared, each, ranks, clocks)
-    cuts, patterns, pattern_of_step = _levels(cuts, ranks, numbers)
+    cuts, patterns, pattern_of_step = _levels(_cuts(compared, each, ranks, clocks), ranks, numbers)
+    most = max(MOST_TIMES // (times.height * (len(TYPES) + 2)), 1)
+    if any(level >= most for pattern in patterns for level, _, _ in pattern.cuts):
+        cuts, patterns, pattern_of_step = _levels(_largest(cuts, most), ranks, numbers)
     last = max((level + 1 for pattern in patterns for level, _, _ in pattern.cuts), default=0)
     rows = _in_segments(compared, cuts, last)
     cuts = _with_transfers(cuts, rows)
@@ -147,6 +153,16 @@ def _levels(
     )
     of_steps = np.array([number[pattern.cuts] for pattern in patterns], dtype=np.int64)
     return leveled, [_Pattern(cuts) for cuts in distinct], of_steps
+
+
+def _largest(cuts: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return the ``cuts`` of the ``most`` levels in which ranks wait longest."""
+    wait = pl.col("exposed_ns") - pl.col("exposed_ns").min().over("occurrence")
+    waits = cuts.with_columns(wait.alias("wait")).group_by("level").agg(pl.col("wait").sum())
+    largest = waits.sort("wait", "level", descending=[True, False]).head(most)
+    return cuts.join(largest.select("level"), on="level", how="semi", maintain_order="left").drop(
+        "level"
+    )
 
 
 def _in_segments(operations: pl.DataFrame, cuts: pl.DataFrame, last: int) -> pl.DataFrame:
