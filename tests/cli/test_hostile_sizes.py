@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import shapes
 from tests.readers.kineto.writing import kernel
+from tests.readers.xplane.writing import PlaneWriter
 from tests.support.command_line import Run
 from traceana.errors import ExitCode
 from traceana.readers import source
@@ -32,7 +32,7 @@ main()
 def test_empty_events_are_counted_and_not_stored(tmp_path: Path) -> None:
     count = 8_000_000
     bomb = tmp_path / "x.xplane.pb.gz"
-    plane = shapes.PlaneWriter("/device:GPU:0")
+    plane = PlaneWriter("/device:GPU:0")
     plane.line("Stream #7(Kernel)", [b"\x22\x00" * count, plane.event("k", 10, 1_000)], number_=7)
     bomb.write_bytes(gzip.compress(plane.encode(), 9))
     assert bomb.stat().st_size < 20_000
