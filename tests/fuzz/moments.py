@@ -34,6 +34,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 INTERRUPTED: Final = "traceana: interrupted\n"
 END_S: Final = 30
 """Seconds until a command that was interrupted has ended."""
+WORKER_S: Final = 10
 _SCRATCH: Final = ".traceana-tmp"
 _TRACE: Final = "alexnet-cpu-ranges.json.gz"
 _SCRIPT: Final = """
@@ -333,8 +334,9 @@ def _has_handlers(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _still_runs(group: int) -> bool:
-    """Return whether a process of the group runs, after a second in which it may end."""
-    end = time.monotonic() + 1
+    """Return whether a process of the group runs, after some seconds in which it may end: a worker
+    that has just started notices the end of its parent when its imports are done."""
+    end = time.monotonic() + WORKER_S
     while time.monotonic() < end:
         if not _members(group):
             return False
