@@ -159,6 +159,17 @@ def test_the_tools_over_stdio(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
             ):
                 assert error in (await text("table", trace=RUN, **arguments))[1]
             assert (await text("kernels", trace=RUN, rows=100_000))[0], "too many rows"
+            for tool, wrong in (
+                ("table", {"name": "ops", "first": 10**30}),
+                ("kernels", {"step": "1"}),
+                ("report", {"devices": [0]}),
+            ):
+                failed, line = await text(tool, trace=RUN, **wrong)
+                assert failed, (tool, wrong)
+                assert "Traceback" not in line
+                assert any(name in line for name in wrong)
+            twice = await answer("table", trace=RUN, name="names", columns=["name", "name"], rows=1)
+            assert [list(row) for row in twice["rows"]] == [["name"]]
             for path in HOSTILE:
                 for name in ("report", "list_traces"):
                     key = "trace" if name == "report" else "folder"

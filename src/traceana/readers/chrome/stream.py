@@ -118,6 +118,7 @@ def read_document(
             stream.columns(take)
         document.cut = stream.cut
         if not stream.closed:
+            document.whole = stream.ends_in_skipped
             return document
         if head.bare:
             document.whole = True
@@ -256,8 +257,13 @@ class EventStream(Generic[Columns]):
             return
         if not self._skipping:
             take(self._decode_by_structure())
-        if not self.closed:
+        if not (self.closed or self.ends_in_skipped):
             self.cut = len(self._buffer.strip(_BETWEEN))
+
+    @property
+    def ends_in_skipped(self) -> bool:
+        """Whether the last event is too large, and the file ends behind it."""
+        return self._skipping and self._buffer.rstrip().endswith((b"]", b"}"))
 
     def _begin(self, cut: int, pool: ThreadPoolExecutor) -> None:
         """Begin to decode the events before the comma at ``cut``."""
