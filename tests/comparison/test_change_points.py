@@ -43,6 +43,17 @@ def test_planted_changes_are_detected_in_place(name: str, detected: int, in_plac
     assert found.others <= 20
 
 
+@pytest.mark.parametrize("count", [6, 8])
+def test_few_runs_are_tested_by_their_means(count: int) -> None:
+    """At most 3 of 100 alarm without a change; half of the runs slower by ten deviations show."""
+    rng = np.random.default_rng(count)
+    series = 100 + rng.standard_normal((300, count))
+    assert sum(bool(change_points(values)) for values in series) <= 9
+    series[:, count // 2 :] += 10
+    firsts = [[change.first for change in change_points(values)] for values in series]
+    assert firsts.count([count // 2]) >= 280
+
+
 def test_a_drift_is_not_a_step() -> None:
     assert outcome(SERIES["drift of 10 %"], 50).drifts >= 45
 

@@ -21,6 +21,7 @@ from traceana.comparison.run_rows import ROW, run_row
 from traceana.comparison.run_store import FILE, Rows, StoredRun, find_stored, rows_of, state_of
 from traceana.comparison.verdicts import Criteria
 from traceana.errors import ExitCode, NoSuchSelectionError, NotFoundError, UsageError
+from traceana.report.pages import history as history_page
 
 GPU = Path(__file__).parents[2] / "fixtures" / "gpu"
 STEP = 20_000_000
@@ -249,6 +250,50 @@ def test_one_slow_run_of_five_is_an_outlier() -> None:
     assert change["low_ns"] > 0
     (pair,) = history.pairs
     assert pair.after == 2
+
+
+# In ms: two slow runs after three on a busy machine, and with a third one; two of very different
+# size; the newest of eight; noise.
+@pytest.mark.parametrize(
+    ("steps", "first", "count"),
+    [
+        ((157, 125, 137, 301, 339), 3, 2),
+        ((157, 125, 137, 301, 339, 321), 3, 3),
+        ((130, 147, 142, 222, 493), 3, 2),
+        ((100, 101, 99, 100, 102, 101, 99, 80), 7, 1),
+        ((157, 125, 137, 164, 127), 0, 0),
+    ],
+)
+def test_few_newest_runs_are_a_possible_change(
+    steps: tuple[int, ...], first: int, count: int
+) -> None:
+    usual = {"usual_ns": 100_000_000 if steps[0] > 100 else 1_000_000}
+    history = past([row(1e6 * step, n) | usual for n, step in enumerate(steps)])
+    possible = history.changes.filter(kind="possible").to_dicts()
+    assert [change["number"] - 1 for change in possible] == [first] * bool(count)
+    settled = np.array(steps[: len(steps) - count])
+    assert history.frame["level_ns"].unique().to_list() == [round(1e6 * settled.mean())]
+    for change in possible:
+        assert (change["runs_before"], change["runs_after"]) == (first, count)
+        assert change["relative"] == pytest.approx(
+            np.mean(steps[first:]) / np.mean(steps[:first]) - 1
+        )
+        assert not history.frame["outlier"].any()
+
+
+def test_the_level_of_the_gate_is_that_of_the_page() -> None:
+    """The runs that are apart are no part of either."""
+    history = past([row(1e6 * step, n) for n, step in enumerate((130, 147, 142, 222, 493))])
+    assert round(history.judged().step.a) == history.frame["level_ns"][-1]
+    assert history.judged().before == (0, 1, 2)
+
+
+def test_a_level_counts_its_own_runs() -> None:
+    """The line of the level leaves out the outlier, and the note names it."""
+    history = past([row(STEP * f, n) for n, f in enumerate((1, 1.01, 1.3, 0.99, 1.002))])
+    lines = dict(history_page._head(history))
+    assert lines["Level"].endswith("mean of 4 runs, run0 to run4")
+    assert any(text.endswith("level: run2") for text in history_page._notes(history))
 
 
 def recorded_store(folder: Path, *variants: tuple[str, int]) -> Path:

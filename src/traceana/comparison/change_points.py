@@ -6,6 +6,7 @@ whose mean differs most from the others is cut out, as long as so large a differ
 a random order of the runs. Both ends of a stretch are searched at once, so that runs that became
 slow and then fast again are seen. The permutation test is exact for any distribution, if the runs
 of a level are in random order: it has no alarm where two machines alternate or runs have two modes.
+Of fewer than ten runs no order is unlikely enough: they are tested by Student's t at each division.
 
 As in Hunter (Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance
 Regressions", ICPE 2023), long series are searched in windows, and what is found there is tested
@@ -43,6 +44,8 @@ Flags = npt.NDArray[np.bool_]
 
 _ROUNDS: Final = (20, 80, 299)
 """Permutations of a test, in batches: it ends early where the difference is usual."""
+_FEWEST_PERMUTED: Final = 10
+"""Runs of which a random order is unlikely enough: 2 of the 252 divisions of ten into halves."""
 _OF_NORMAL: Final = 1.4826
 """Standard deviations in a median absolute deviation."""
 _ROUNDING: Final = 1e-9
@@ -94,6 +97,9 @@ def change_points(
     starts = range(0, max(len(values) - CHANGE_WINDOW // 2, 1), CHANGE_WINDOW // 2)
     tests = len(starts) * series
     chances: dict[int, float] = {}
+    if len(values) < _FEWEST_PERMUTED:
+        chances = dict(_divided_by_means(values, level))
+        starts = range(0)
     for start in starts:
         window = values[start : start + CHANGE_WINDOW]
         for place, p in _divided(window, np.random.default_rng([SEED, start])):
@@ -117,6 +123,29 @@ def change_points(
         weakest = max(doubtful, key=lambda change: (change.p, -abs(change.relative)))
         places.remove(weakest.first)
     return []
+
+
+def newest_apart(values: Floats) -> int:
+    """Return how many of the newest ``values``, fewer than :data:`ENOUGH_RUNS`, are far from all
+    before.
+
+    Each of them is above, or below, all values before. The nearest is so far from the usual ones
+    that one such run is improbable at :data:`CHANGE_POINT_P`, or of several at the usual level.
+    """
+    for count in range(ENOUGH_RUNS - 1, 0, -1):
+        before, newest = values[:-count], values[-count:]
+        if len(before) < FEWEST_OF_LEVEL:
+            continue
+        if newest.min() > before.max():
+            nearest = newest.min()
+        elif newest.max() < before.min():
+            nearest = newest.max()
+        else:
+            continue
+        _, p = between_runs(usual_values(before), np.array([nearest]), CONFIDENCE_LEVEL, 0.0)
+        if p <= (CHANGE_POINT_P if count == 1 else 1 - CONFIDENCE_LEVEL):
+            return count
+    return 0
 
 
 def is_usual(values: Floats) -> Flags:
@@ -161,6 +190,20 @@ def levels(count: int, changes: Sequence[Change]) -> list[tuple[int, int]]:
     """Return the first run of each level of ``count`` runs, and the run after its last."""
     ends = [0, *(change.first for change in changes if not change.drift), count]
     return list(pairwise(ends))
+
+
+def _divided_by_means(values: Floats, level: float) -> list[tuple[int, float]]:
+    """Return the place at which the means of few ``values`` differ most, with its p value."""
+    places = range(FEWEST_OF_LEVEL, len(values) - FEWEST_OF_LEVEL + 1)
+    tested = [
+        (between_runs(values[:place], values[place:], level, 0.0)[1], place) for place in places
+    ]
+    if not tested:
+        return []
+    p, place = min(tested)
+    # Corrected for the number of divisions.
+    p *= len(tested)
+    return [(place, p)] if p <= CHANGE_POINT_P else []
 
 
 def _divided(values: Floats, rng: np.random.Generator, offset: int = 0) -> list[tuple[int, float]]:

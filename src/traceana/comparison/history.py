@@ -21,6 +21,7 @@ from traceana.comparison.change_points import (
     is_usual,
     level_difference,
     levels,
+    newest_apart,
     usual_values,
 )
 from traceana.comparison.commits import ancestors, commit_places, is_among
@@ -67,7 +68,8 @@ RUNS: Final = laid_out(
 )
 _CHANGE: Final = (
     Column("kind", TEXT, "`step` (from one run to the next), `drift`, `method` (the runs were "
-           "measured with something else), or `outlier`: a single run; the newest three"),
+           "measured with something else), `outlier` (a single run; the newest three), or "
+           "`possible` (the newest runs are far from all before, too few to be significant)"),
     Column("run", LONG, "first run after it; of a drift the first in it"),
     Column("number", NUMBER, "its place in the order", title=""),
     Column("commit", TEXT, "its commit"),
@@ -115,17 +117,24 @@ class Line(msgspec.Struct, frozen=True):
     """Runs of one method: their ``places`` in the order, and the ``changes`` of their step.
 
     ``changes`` have positions in ``places``. ``usual`` is the standard deviation between runs that
-    is usual of their work (ns).
+    is usual of their work (ns). The newest runs, ``apart`` in number, are far from the level before
+    them and too few to be one.
     """
 
     places: tuple[int, ...]
     changes: tuple[Change, ...]
     usual: float
+    apart: int = 0
 
     def level(self, at: int) -> tuple[int, int]:
         """Return the begin and end of the level of the run at position ``at``."""
         every = levels(len(self.places), self.changes)
         return next(level for level in every if level[0] <= at < level[1])
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """The places of the runs that are not apart."""
+        return self.places[: len(self.places) - self.apart]
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -179,7 +188,7 @@ class History(msgspec.Struct, frozen=True):
         wanted = None if against is None else chosen(self, against)
         old = [
             place
-            for place in line.places
+            for place in line.settled
             if place not in new and place < last and (wanted is None or place in wanted)
         ]
         values = self.steps
@@ -302,16 +311,19 @@ def run_history(
             minimum_effect=criteria.minimum_effect,
             usual=line.usual,
         )
-        lines.append(replace(line, changes=tuple(changes)))
-        apart: list[Floats] = []
-        for begin, end in levels(len(values), changes):
-            part = values[begin:end]
+        spans = levels(len(values), changes)
+        apart = newest_apart(values[spans[-1][0] :]) if line.places[-1] == len(steps) - 1 else 0
+        lines.append(replace(line, changes=tuple(changes), apart=apart))
+        differences: list[Floats] = []
+        for begin, end in spans:
+            settled = min(end, len(values) - apart)
+            part = values[begin:settled]
             usual = usual_values(part)
             level_ns[at[begin:end]] = usual.mean()
             far = np.abs(part / usual.mean() - 1) >= criteria.minimum_effect
-            outlying[at[begin:end]] = ~is_usual(part) & far
-            apart.append((usual - usual.mean()) / usual.mean())
-        residuals.append(np.concatenate(apart))
+            outlying[at[begin:settled]] = ~is_usual(part) & far
+            differences.append((usual - usual.mean()) / usual.mean())
+        residuals.append(np.concatenate(differences))
     newest = line_of[-1]
     of_newest = residuals[newest]
     freedom = len(of_newest) - len(levels(len(of_newest), lines[newest].changes))
@@ -336,6 +348,7 @@ def run_history(
         *_changes_of_step(history),
         *_changes_of_method(history),
         *_outliers(history),
+        *_possible_change(history),
     ]
     changes_and_pairs.sort(key=lambda row: row[0]["number"])
     table = pl.DataFrame([row for row, _ in changes_and_pairs], infer_schema_length=None)
@@ -414,7 +427,7 @@ def _outliers(history: History) -> Iterator[tuple[dict[str, Any], Pair]]:
         begin, end = line.level(line.places.index(place))
         others = [
             other
-            for other in line.places[begin:end]
+            for other in line.settled[begin:end]
             if other != place and not frame["outlier"][other]
         ]
         values = steps[others]
@@ -436,6 +449,31 @@ def _outliers(history: History) -> Iterator[tuple[dict[str, Any], Pair]]:
         }
         nearest = sorted(others, key=lambda other: abs(other - place))[:_NEAREST]
         yield row, Pair(_most_usual(nearest, level, steps), place)
+
+
+def _possible_change(history: History) -> Iterator[tuple[dict[str, Any], Pair]]:
+    """Yield the newest runs that are far from the level before them and too few for a level."""
+    line, frame, steps = history.newest, history.frame, history.steps
+    if not line.apart:
+        return
+    begin, _ = line.level(len(line.places) - 1)
+    old = [place for place in line.settled[begin:] if not frame["outlier"][place]]
+    new = [*line.places[-line.apart :]]
+    interval, p = level_difference(steps[old], steps[new], history.criteria.level, line.usual)
+    before, after = float(steps[old].mean()), float(steps[new].mean())
+    if abs(after - before) < history.criteria.minimum_effect * before:
+        return
+    row = {
+        "kind": "possible",
+        "run": frame["run"][new[0]],
+        "number": new[0] + 1,
+        "commit": frame["commit"][new[0]],
+        "last": frame["run"][old[-1]],
+        **_difference(before, after, interval, p),
+        "runs_before": len(old),
+        "runs_after": len(new),
+    }
+    yield row, Pair(_most_usual(old[-_NEAREST:], before, steps), _most_usual(new, after, steps))
 
 
 def _difference(before: float, after: float, interval: Any, p: float) -> dict[str, Any]:

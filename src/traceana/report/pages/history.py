@@ -58,12 +58,16 @@ MOST_EXPLAINED: Final = 5
 """The newest changes of which runs are opened and compared."""
 _MOST_CAUSES: Final = 3
 _MOST_LINES: Final = 4
+_MOST_NAMED: Final = 5
 _MOST_DRAWN: Final = 1_000
 """The newest runs in the chart."""
 _WIDTH: Final = 60
 _COMMIT: Final = 12
 """Letters of a commit on a page."""
-_KINDS: Final = {"step": "level", "drift": "drift", "method": "method", "outlier": "outlier"}
+_KINDS: Final = {
+    **{"step": "level", "drift": "drift", "method": "method"},
+    **{"outlier": "outlier", "possible": "possible change"},
+}
 
 
 def history(
@@ -170,15 +174,17 @@ def _head(past: History) -> Iterator[tuple[str, str]]:
     yield "Runs", f"{numbers.counted(frame.height, 'run')}, {ends}{methods}"
     yield "Newest", f"step {numbers.duration(last['step_ns'])}{_figures(last)}"
     line = past.newest
-    begin, end = line.level(len(line.places) - 1)
+    begin, _ = line.level(len(line.places) - 1)
+    of_level = [place for place in line.settled[begin:] if not frame["outlier"][place]]
     level = numbers.duration(last["level_ns"])
-    yield "Level", f"{level}, mean of the last {numbers.counted(end - begin, 'run')} of its method"
+    since = f"{frame['run'][of_level[0]]} to {frame['run'][of_level[-1]]}"
+    yield "Level", f"{level}, mean of {numbers.counted(len(of_level), 'run')}, {since}"
     if line.changes:
         change = line.changes[-1]
         since = frame["run"][line.places[change.begin if change.drift else change.first]]
         times = numbers.arrow(round(change.before), round(change.after))
         yield "", f"{numbers.percent(change.relative)} since {since} ({times})"
-    yield from _noise(past, end - begin)
+    yield from _noise(past, len(of_level))
     for number, of_method in enumerate(past.lines[-_MOST_LINES:], len(past.lines) + 1):
         values = steps[list(of_method.places)]
         number -= min(len(past.lines), _MOST_LINES)
@@ -206,9 +212,12 @@ def _noise(past: History, runs: int) -> Iterator[tuple[str, str]]:
     seen = []
     for change in SEEN:
         count = past.runs_until(change, runs)
-        after = "is not seen" if count is None else f"after {numbers.counted(count, 'run')}"
-        seen.append(f"{numbers.level(change)} {after}")
-    yield "Noise", f"{numbers.share(past.noise)} from run to run; a change shows: {', '.join(seen)}"
+        if count is None:
+            seen.append(f"{numbers.level(change)} change not detectable")
+        else:
+            needed = f"needs {numbers.counted(count, 'run')} after it"
+            seen.append(f"{numbers.level(change)} change {needed}")
+    yield "Noise", " · ".join([f"{numbers.share(past.noise)} from run to run", *seen])
 
 
 def _changes(past: History, causes: Sequence[Diff | None]) -> Iterator[Block]:
@@ -231,6 +240,11 @@ def _changes(past: History, causes: Sequence[Diff | None]) -> Iterator[Block]:
             where = f"from {row['run']} to {row['last']}"
         elif row["kind"] == "outlier":
             where = f"{row['run']} (run {row['number']})"
+        elif row["kind"] == "possible":
+            there = numbers.counted(row["runs_after"], "run")
+            is_few = row["runs_after"] < FEWEST_OF_LEVEL
+            reason = f"{FEWEST_OF_LEVEL} needed" if is_few else "not significant"
+            where = f"from {row['run']} on (run {row['number']}; {there}, {reason})"
         else:
             where = f"from {row['run']} on (run {row['number']})"
         facts = [row["method"] or "", times, commit]
@@ -264,9 +278,12 @@ def _lines(past: History, cause: Diff | None, pair: Pair) -> Iterator[FindingPar
 def _notes(past: History) -> Iterator[str]:
     if past.frame["date"].null_count() == past.frame.height:
         yield "runs without dates: in the given order, unless --order is commit or label"
-    outliers = int(past.frame["outlier"].sum())
+    outliers = past.frame.filter("outlier")["run"].to_list()
     if outliers:
-        yield f"{numbers.counted(outliers, 'outlier')}, which levels leave out"
+        named = ", ".join(outliers[-_MOST_NAMED:])
+        more = "" if len(outliers) <= _MOST_NAMED else " and earlier ones"
+        counted = numbers.counted(len(outliers), "outlier")
+        yield f"{counted}, not part of a level: {named}{more}"
     if past.changes.height > MOST_EXPLAINED:
         yield f"the newest {MOST_EXPLAINED} changes are explained"
     level = numbers.level(past.criteria.level)
