@@ -44,13 +44,19 @@ STREAM: Final = r"^Stream #(\d+)"
 """Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
 _NO_SCOPE: Final = "unknown"
 
-_DIRECTION: Final = re.compile(
-    r"memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)", re.ASCII | re.IGNORECASE
+_TEXTS: Final = (
+    *("context_id", "tf_op", "annotation"),
+    *("kernel_details", "memcpy_details", "memset_details"),
 )
-
+"""Stats of activities from whose texts :func:`with_details` takes columns."""
+_DIRECTION: Final = "(?i)^memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)"
 _MEMORIES: Final = [kind for kind in MemoryKind.categories if kind != "unknown"]
 
 _AXES: Final = "xyz"
+_NO_KERNEL: Final = ("memcpy", "memset")
+"""What the names of copies and memsets begin with, in lower case."""
+_AT_ONCE: Final = 1 << 16
+"""Activities whose details are looked up together: a file may have thousands of planes."""
 
 
 def activities(
@@ -62,55 +68,69 @@ def activities(
 ) -> pl.DataFrame:
     """Return the activities of one GPU with their name as text, in the order of the file.
 
-    Names that begin with memcpy or memset are copies and memsets; all others are kernels.
+    They have the texts of :func:`with_details`, those that occur.
     """
-    kinds: list[str] = []
-    kernel_names: list[str | None] = []
-    directions: list[str | None] = []
-    for name in names:
-        lower = (name or "").lower()
-        kind = next((kind for kind in ("memcpy", "memset") if lower.startswith(kind)), "kernel")
-        match = _DIRECTION.match(name or "")
-        direction = "to".join(match[1].upper().split("2")) if match else "unknown"
-        kinds.append(kind)
-        kernel_names.append(name if kind == "kernel" else None)
-        directions.append(direction if kind == "memcpy" else None)
-    launches = pl.DataFrame(
-        {
-            "correlation": columns.integers("correlation_id"),
-            "start": columns.start,
-            "kernel": gathered(labels(kernel_names), columns.name),
-        }
-    )
     streams = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
-    # A CUDA context is text of the form ``$$5``.
-    context = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
-    instructions = hlo.device_instructions(instruction_keys(columns), launches)
-    # TensorFlow annotates kernels; XLA's instructions have scopes.
-    annotated_scopes = [_scopes(columns.texts(stat)) for stat in ("tf_op", "annotation")]
     frame = pl.DataFrame(
         {
             "name": gathered(labels(names), columns.name),
-            "kind": gathered(pl.Series(kinds, dtype=ActivityKind), columns.name),
             "start": columns.start,
             "duration": columns.duration,
             "stream": gathered(streams.cast(pl.Int64, strict=False), columns.line),
-            "correlation": launches["correlation"],
-            "context": per_distinct(columns.texts("context_id"), context=context)["context"],
-            "scope": pl.select(pl.coalesce(*annotated_scopes, instructions["scope"])).to_series(),
-            "instruction": instructions["instruction"],
-            "copy_kind": gathered(pl.Series(directions, dtype=CopyKind), columns.name),
+            "correlation": columns.integers("correlation_id"),
+            **{stat: columns.texts(stat) for stat in _TEXTS if columns.has(stat).any()},
         }
     ).with_columns(pl.lit(device).alias("device"))
-    kernels = kernel_details(columns.texts("kernel_details"))
-    copies = memory_details(
-        pl.select(
-            pl.coalesce(columns.texts("memcpy_details"), columns.texts("memset_details"))
-        ).to_series()
+    if not columns.has("hlo_module").any():
+        return frame
+    kernels = [None if (name or "").lower().startswith(_NO_KERNEL) else name for name in names]
+    launches = frame.select(
+        "correlation", "start", gathered(labels(kernels), columns.name).alias("kernel")
     )
+    return pl.concat(
+        [frame, hlo.device_instructions(instruction_keys(columns), launches)], how="horizontal"
+    )
+
+
+def with_details(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return activities with what their names and the texts of their stats say.
+
+    Names that begin with memcpy or memset are copies and memsets; all others are kernels.
+    """
+    text, lower = pl.col("text"), pl.col("text").str.to_lowercase()
+    kind = pl.coalesce(
+        pl.when(lower.str.starts_with(word)).then(pl.lit(word)) for word in _NO_KERNEL
+    )
+    direction = text.str.extract(_DIRECTION).str.to_uppercase().str.replace("2", "to")
+    named = per_distinct(
+        frame["name"], kind=kind.fill_null("kernel"), direction=direction.fill_null("unknown")
+    )
+    absent = [stat for stat in (*_TEXTS, "scope") if stat not in frame.columns]
+    frame = frame.with_columns(pl.lit(None, pl.Categorical()).alias(stat) for stat in absent)
+    # A CUDA context is text of the form ``$$5``.
+    context = per_distinct(
+        frame["context_id"],
+        context=text.str.extract(r"(\d+)$").cast(pl.Int64, strict=False),
+    )
+    # TensorFlow annotates kernels; XLA's instructions have scopes.
+    scopes = [*(_scopes(frame[stat]) for stat in ("tf_op", "annotation")), frame["scope"]]
+    copied = frame.select(pl.coalesce("memcpy_details", "memset_details")).to_series()
     is_copy, is_set = pl.col("kind") == "memcpy", pl.col("kind") == "memset"
     source, destination = pl.col("source_memory"), pl.col("destination_memory")
-    return pl.concat([frame, kernels, copies], how="horizontal").with_columns(
+    return pl.concat(
+        [
+            frame.drop("scope", *_TEXTS),
+            pl.select(pl.coalesce(*scopes).alias("scope")),
+            named.select(
+                pl.col("kind").fill_null("kernel").cast(ActivityKind),
+                pl.when(is_copy).then("direction").cast(CopyKind).alias("copy_kind"),
+            ),
+            context,
+            kernel_details(frame["kernel_details"]),
+            memory_details(copied),
+        ],
+        how="horizontal",
+    ).with_columns(
         pl.when(is_copy).then(source.fill_null("unknown")),
         pl.when(is_copy | is_set).then(destination.fill_null("unknown")),
     )
@@ -443,6 +463,8 @@ class EventTables:
         self._hlo = hlo
         self._ledger = ledger
         self._parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_TIMED, "memory")}
+        self._without_details: list[pl.DataFrame] = []
+        self._rows_without_details = 0
 
     def add(
         self,
@@ -468,7 +490,18 @@ class EventTables:
                 self._keep("ranges", derived_ranges(events, lines, names, number))
             return
         for events in blocks:
-            self._keep("activities", activities(events, lines, names, number, self._hlo))
+            part = activities(events, lines, names, number, self._hlo)
+            self._without_details.append(part)
+            self._rows_without_details += part.height
+            if self._rows_without_details >= _AT_ONCE:
+                self._add_details()
+
+    def _add_details(self) -> None:
+        if self._without_details:
+            parts = pl.concat(self._without_details, how="diagonal")
+            self._without_details.clear()
+            self._rows_without_details = 0
+            self._keep("activities", with_details(parts))
 
     def keep_ranges(self, ranges: pl.DataFrame) -> None:
         """Add ranges from outside the planes."""
@@ -479,6 +512,7 @@ class EventTables:
 
         Call it last.
         """
+        self._add_details()
         instructions = self._hlo.instructions()
         del self._hlo  # frees the bytes of the file
         tables = {name: self._screened(name) for name in _TIMED}
