@@ -97,12 +97,13 @@ def change_points(
     starts = range(0, max(len(values) - CHANGE_WINDOW // 2, 1), CHANGE_WINDOW // 2)
     tests = len(starts) * series
     chances: dict[int, float] = {}
-    if len(values) < _FEWEST_PERMUTED:
-        chances = dict(_divided_by_means(values, level))
-        starts = range(0)
     for start in starts:
         window = values[start : start + CHANGE_WINDOW]
-        for place, p in _divided(window, np.random.default_rng([SEED, start])):
+        if len(values) < _FEWEST_PERMUTED:
+            divided = _divided_by_means(window, level)
+        else:
+            divided = _divided(window, np.random.default_rng([SEED, start]))
+        for place, p in divided:
             chances[start + place] = min(p, chances.get(start + place, 1.0))
     places = sorted(chances)
     while places:

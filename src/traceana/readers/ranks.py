@@ -30,11 +30,11 @@ from traceana.readers.windows import join_windows, processes_of, with_windows_un
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.merge import merge
 from traceana.trace.schema import TABLES, TIME_COLUMNS
+from traceana.vocabulary.number_lists import MOST_SPANS, number_spans
 
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
 _MOST_RANKS: Final = 1 << 20
 """Larger worlds are damaged numbers."""
-_MOST_SPANS: Final = 8
 _IN_ORDER: Final = "order of the file names"
 _RECORDED: Final = "recorded in the files"
 _COLLECTIVE: Final = r"(?i)[nr]ccl|all_?(?:reduce|gather|to_?all)|reduce_?scatter|\bmpi_"
@@ -181,12 +181,9 @@ def _kept(
 
 def spans(numbers: Sequence[int]) -> str | None:
     """Return e.g. ``1, 4-7``, None without numbers."""
-    breaks = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
-    edges = [0, *breaks, len(numbers)]
-    spans = [numbers[begin:end] for begin, end in pairwise(edges) if begin < end]
-    texts = [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
-    more = [f"and {len(texts) - _MOST_SPANS} more"] if len(texts) > _MOST_SPANS else []
-    return ", ".join([*texts[:_MOST_SPANS], *more]) or None
+    texts = number_spans(numbers)
+    more = [f"and {len(texts) - MOST_SPANS} more"] if len(texts) > MOST_SPANS else []
+    return ", ".join([*texts[:MOST_SPANS], *more]) or None
 
 
 def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[int], str]:

@@ -6,7 +6,6 @@ command takes it from :func:`step_windows`.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,6 +24,7 @@ from traceana.timeline.busy import busy_time
 from traceana.timeline.work import work
 from traceana.trace import per_trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, PERIOD
+from traceana.vocabulary.number_lists import MOST_SPANS, number_spans
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -56,8 +56,6 @@ COLUMNS: Final = (
     Column("complete", FLAG, "false where work that it launched was not recorded"),
     Column("measured", FLAG, "whether averages per step include it"),
 )
-_MOST_SPANS: Final = 8
-"""Spans of step numbers that a screen lists."""
 _PROCESS: Final = ("rank", "process")
 _MARKER: Final = ("number", "start", "duration", *_PROCESS)
 
@@ -240,12 +238,9 @@ def step_processes(trace: Trace) -> int:
 def span_of(numbers: list[int]) -> str:
     """Return step numbers as text: ``3``, ``3-7``, ``3, 5-9``, or ``3-90 with gaps``."""
     ordered = sorted(set(numbers))
-    # Numbers are the file's: nothing is sized by their distance.
-    begins = [ordered[0], *(b for a, b in pairwise(ordered) if b != a + 1)] if ordered else []
-    ends = [*(a for a, b in pairwise(ordered) if b != a + 1), *ordered[-1:]]
-    if len(begins) > _MOST_SPANS:
+    spans = number_spans(ordered)
+    if len(spans) > MOST_SPANS:
         return f"{ordered[0]}-{ordered[-1]} with gaps"
-    spans = (f"{a}" if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
     return ", ".join(spans)
 
 

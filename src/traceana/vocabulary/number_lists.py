@@ -1,8 +1,9 @@
-"""Lists of numbers as a user writes them: ``3``, ``3,5`` or ``3-7``."""
+"""Lists of numbers as a user writes them, and as screens show them: ``3``, ``3,5`` or ``3-7``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 Numbers: TypeAlias = int | str | Collection[int]
@@ -11,6 +12,8 @@ Numbers: TypeAlias = int | str | Collection[int]
 CPU: Final = -1
 """The number of the device ``cpu``."""
 _MOST: Final = 1_000_000
+MOST_SPANS: Final = 8
+"""Spans that a screen lists."""
 
 
 def number_list(wanted: Numbers) -> list[int]:
@@ -35,3 +38,13 @@ def number_list(wanted: Numbers) -> list[int]:
         else:
             raise ValueError(f"{wanted!r} is not a list of numbers: use 3 or 3,5 or 3-7")
     return selected
+
+
+def number_spans(ordered: Sequence[int]) -> list[str]:
+    """Return the texts of the consecutive numbers among ``ordered``: ``["1", "4-7"]``.
+
+    The numbers are a file's: nothing is sized by their distance.
+    """
+    breaks = [at for at in range(1, len(ordered)) if ordered[at] != ordered[at - 1] + 1]
+    spans = [ordered[begin:end] for begin, end in pairwise([0, *breaks, len(ordered)])]
+    return [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans if span]
