@@ -281,6 +281,14 @@ def test_few_newest_runs_are_a_possible_change(
         assert not history.frame["outlier"].any()
 
 
+def test_newest_runs_within_the_smallest_effect_are_of_the_level() -> None:
+    steps = [STEP, STEP * 1.0001, STEP * 0.9999, STEP, STEP * 1.005, STEP * 1.005]
+    history = past([row(step, n) for n, step in enumerate(steps)])
+    assert history.newest.apart == 0
+    assert history.changes.is_empty()
+    assert history.frame["level_ns"][-1] > STEP * 1.001
+
+
 def test_the_level_of_the_gate_is_that_of_the_page() -> None:
     """The runs that are apart are no part of either."""
     history = past([row(1e6 * step, n) for n, step in enumerate((130, 147, 142, 222, 493))])

@@ -126,11 +126,12 @@ def change_points(
     return []
 
 
-def newest_apart(values: Floats) -> int:
+def newest_apart(values: Floats, minimum_effect: float) -> int:
     """Return how many of the newest ``values``, fewer than :data:`ENOUGH_RUNS`, are far from all
     before.
 
-    Each of them is above, or below, all values before. The nearest is so far from the usual ones
+    Each of them is above, or below, all values before, and their mean by the relative
+    ``minimum_effect``. The nearest is so far from the usual ones
     that one such run is improbable at :data:`CHANGE_POINT_P`, or of several at the usual level.
     """
     for count in range(ENOUGH_RUNS - 1, 0, -1):
@@ -143,7 +144,10 @@ def newest_apart(values: Floats) -> int:
             nearest = newest.max()
         else:
             continue
-        _, p = between_runs(usual_values(before), np.array([nearest]), CONFIDENCE_LEVEL, 0.0)
+        usual = usual_values(before)
+        if abs(newest.mean() / usual.mean() - 1) < minimum_effect:
+            continue
+        _, p = between_runs(usual, np.array([nearest]), CONFIDENCE_LEVEL, 0.0)
         if p <= (CHANGE_POINT_P if count == 1 else 1 - CONFIDENCE_LEVEL):
             return count
     return 0

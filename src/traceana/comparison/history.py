@@ -312,17 +312,20 @@ def run_history(
             usual=line.usual,
         )
         spans = levels(len(values), changes)
-        apart = newest_apart(values[spans[-1][0] :]) if line.places[-1] == len(steps) - 1 else 0
+        newest_level = values[spans[-1][0] :]
+        is_newest = line.places[-1] == len(steps) - 1
+        apart = newest_apart(newest_level, criteria.minimum_effect) if is_newest else 0
         lines.append(replace(line, changes=tuple(changes), apart=apart))
         differences: list[Floats] = []
         for begin, end in spans:
             settled = min(end, len(values) - apart)
             part = values[begin:settled]
-            usual = usual_values(part)
-            level_ns[at[begin:end]] = usual.mean()
-            far = np.abs(part / usual.mean() - 1) >= criteria.minimum_effect
-            outlying[at[begin:settled]] = ~is_usual(part) & far
-            differences.append((usual - usual.mean()) / usual.mean())
+            far = np.abs(part / usual_values(part).mean() - 1) >= criteria.minimum_effect
+            is_outlier = ~is_usual(part) & far
+            of_level = part[~is_outlier]
+            level_ns[at[begin:end]] = of_level.mean()
+            outlying[at[begin:settled]] = is_outlier
+            differences.append((of_level - of_level.mean()) / of_level.mean())
         residuals.append(np.concatenate(differences))
     newest = line_of[-1]
     of_newest = residuals[newest]
@@ -407,15 +410,31 @@ def _change_row(frame: pl.DataFrame, line: Line, change: Change) -> dict[str, An
     first = line.places[change.begin if change.drift else change.first]
     last = line.places[change.end - 1 if change.drift else change.first - 1]
     place = min(change.first, len(line.places) - 1) if change.drift else change.first
+    kind = "drift" if change.drift else "step"
+    difference = _difference(change.before, change.after, change.interval, change.p)
+    counts = place - change.begin, change.end - place
+    return _row(frame, kind, first, last, difference, counts)
+
+
+def _row(
+    frame: pl.DataFrame,
+    kind: str,
+    first: int,
+    last: int,
+    difference: dict[str, Any],
+    counts: tuple[int, int],
+) -> dict[str, Any]:
+    """Return a row of :data:`CHANGES`, by the places of the ``first`` run after and the ``last``
+    before it, and the numbers of runs on both sides."""
     return {
-        "kind": "drift" if change.drift else "step",
+        "kind": kind,
         "run": frame["run"][first],
         "number": first + 1,
         "commit": frame["commit"][first],
         "last": frame["run"][last],
-        **_difference(change.before, change.after, change.interval, change.p),
-        "runs_before": place - change.begin,
-        "runs_after": change.end - place,
+        **difference,
+        "runs_before": counts[0],
+        "runs_after": counts[1],
     }
 
 
@@ -437,16 +456,8 @@ def _outliers(history: History) -> Iterator[tuple[dict[str, Any], Pair]]:
         if interval.low <= 0 <= interval.high or abs(interval.difference) <= room:
             continue
         level = float(values.mean())
-        row = {
-            "kind": "outlier",
-            "run": frame["run"][place],
-            "number": place + 1,
-            "commit": frame["commit"][place],
-            "last": frame["run"][place],
-            **_difference(level, steps[place], interval, p),
-            "runs_before": len(others),
-            "runs_after": 1,
-        }
+        difference = _difference(level, steps[place], interval, p)
+        row = _row(frame, "outlier", place, place, difference, (len(others), 1))
         nearest = sorted(others, key=lambda other: abs(other - place))[:_NEAREST]
         yield row, Pair(_most_usual(nearest, level, steps), place)
 
@@ -461,18 +472,8 @@ def _possible_change(history: History) -> Iterator[tuple[dict[str, Any], Pair]]:
     new = [*line.places[-line.apart :]]
     interval, p = level_difference(steps[old], steps[new], history.criteria.level, line.usual)
     before, after = float(steps[old].mean()), float(steps[new].mean())
-    if abs(after - before) < history.criteria.minimum_effect * before:
-        return
-    row = {
-        "kind": "possible",
-        "run": frame["run"][new[0]],
-        "number": new[0] + 1,
-        "commit": frame["commit"][new[0]],
-        "last": frame["run"][old[-1]],
-        **_difference(before, after, interval, p),
-        "runs_before": len(old),
-        "runs_after": len(new),
-    }
+    difference = _difference(before, after, interval, p)
+    row = _row(frame, "possible", new[0], old[-1], difference, (len(old), len(new)))
     yield row, Pair(_most_usual(old[-_NEAREST:], before, steps), _most_usual(new, after, steps))
 
 
@@ -516,17 +517,9 @@ def _changes_of_method(history: History) -> Iterator[tuple[dict[str, Any], Pair]
         usual = max(before.usual, line.usual)
         interval, p = level_difference(of_old, of_new, history.criteria.level, usual)
         a, b = float(of_old.mean()), float(of_new.mean())
-        row = {
-            "kind": "method",
-            "run": frame["run"][first],
-            "number": first + 1,
-            "commit": frame["commit"][first],
-            "last": frame["run"][first - 1],
-            "method": "; ".join(different_method(frame, first - 1, first)),
-            **_difference(a, b, interval, p),
-            "runs_before": len(old),
-            "runs_after": len(new),
-        }
+        counts = len(old), len(new)
+        row = _row(frame, "method", first, first - 1, _difference(a, b, interval, p), counts)
+        row["method"] = "; ".join(different_method(frame, first - 1, first))
         pair = Pair(_most_usual(old[-_NEAREST:], a, steps), _most_usual(new[:_NEAREST], b, steps))
         yield row, pair
 
