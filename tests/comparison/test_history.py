@@ -290,7 +290,7 @@ def test_newest_runs_within_the_smallest_effect_are_of_the_level() -> None:
 
 
 def test_the_level_of_the_gate_is_that_of_the_page() -> None:
-    """The runs that are apart are no part of either."""
+    """Both exclude the runs that are apart."""
     history = past([row(1e6 * step, n) for n, step in enumerate((130, 147, 142, 222, 493))])
     assert round(history.judged().step.a) == history.frame["level_ns"][-1]
     assert history.judged().before == (0, 1, 2)

@@ -45,7 +45,7 @@ Flags = npt.NDArray[np.bool_]
 _ROUNDS: Final = (20, 80, 299)
 """Permutations of a test, in batches: it ends early where the difference is usual."""
 _FEWEST_PERMUTED: Final = 10
-"""Runs of which a random order is unlikely enough: 2 of the 252 divisions of ten into halves."""
+"""The permutation test needs so many runs: ten have 252 divisions into halves, six have 20."""
 _OF_NORMAL: Final = 1.4826
 """Standard deviations in a median absolute deviation."""
 _ROUNDING: Final = 1e-9

@@ -35,7 +35,7 @@ _Clocks: TypeAlias = Mapping[int, tuple[float, float]]
 def within_groups(matched: Matched) -> pl.DataFrame:
     """Return how far each rank's clock is ahead of the median one of each process group.
 
-    The columns are those of the group, ``rank``, ``ahead``: the median over the collectives of the
+    The columns identify the group; ``rank``; ``ahead``: the median over the collectives of the
     rank's end less the median end, ``error``: three standard errors of that median, by the median
     absolute deviation, and a microsecond for the resolution, and the number of them (``count``).
     """

@@ -89,9 +89,9 @@ def disagreements(
     )
     columns = [*_PLACE, "rank", "expected", "collective", "message_bytes", "step"]
     placed = pl.concat([numbered.select(columns), positioned.select(columns)])
-    found = pl.concat([counts, _differing(placed)], how="diagonal_relaxed")
+    differences = pl.concat([counts, _differing(placed)], how="diagonal_relaxed")
     first = (
-        found.sort("step", "sequence", "group", nulls_last=True)
+        differences.sort("step", "sequence", "group", nulls_last=True)
         .group_by("group", "kind", maintain_order=True)
         .agg(pl.len().alias("count"), pl.all().exclude("count").first())
     )

@@ -52,7 +52,7 @@ def with_pieces(trace: Trace) -> pl.DataFrame:
     """Return :func:`~traceana.analyze.collective_ranks.collectives_of` with ``piece``, ``ends_in``
     and ``exposed_ns``.
 
-    ``piece`` is the position of the collective among those of the rank by end, which is also the
+    ``piece`` is the position of the collective among the rank's collectives by end, also the
     number of the piece that it ends; null for a rank of several devices, whose steps are whole.
     ``ends_in`` is the number of the step in whose window it ends; else null. ``exposed_ns`` is the
     time in the piece in which collectives, but no other work ran.

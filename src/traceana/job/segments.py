@@ -3,7 +3,7 @@
 A step is cut at the exposed collectives that are matched across their ranks. Between two of them a
 rank runs its types of work in turn (:mod:`traceana.job.rank_operations`); in each it waits for the
 last rank of the process group. So a rank that waits in several collectives waits several times in
-the replay, too. Collectives that other work overlaps on all ranks hold nobody up and cut nothing.
+the replay, too. Collectives that other work overlaps on all ranks delay no rank and cut nothing.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _levels(
     """Return ``cuts`` with ``level``, the distinct patterns of steps, and the one of each step.
 
     The level of a collective is one more than the largest of those before it on its ranks, so that
-    those of one level have different ranks.
+    collectives of one level have different ranks.
     """
     position = {rank: number for number, rank in enumerate(ranks.to_list())}
     occurrences = cuts.group_by("step", "occurrence", maintain_order=True).agg(
@@ -129,7 +129,7 @@ def _levels(
     )
     reached = np.zeros(len(ranks), dtype=np.int64)
     levels: list[int] = []
-    found: dict[int, list[tuple[int, str, tuple[int, ...]]]] = {
+    cuts_of_step: dict[int, list[tuple[int, str, tuple[int, ...]]]] = {
         number: [] for number in numbers.to_list()
     }
     before = None
@@ -141,8 +141,8 @@ def _levels(
         level = int(reached[places].max())
         reached[places] = level + 1
         levels.append(level)
-        found[step].append((level, name, tuple(places)))
-    patterns = [_Pattern(tuple(sorted(of_step))) for of_step in found.values()]
+        cuts_of_step[step].append((level, name, tuple(places)))
+    patterns = [_Pattern(tuple(sorted(of_step))) for of_step in cuts_of_step.values()]
     distinct = list(dict.fromkeys(pattern.cuts for pattern in patterns))
     number = {cuts: place for place, cuts in enumerate(distinct)}
     leveled = cuts.join(

@@ -3,7 +3,7 @@
 By durations a rank waits as long as its collective is longer than the shortest one. By the starts
 on a common clock it waits from its own start to the last one. Both agree where the collective ends
 at one time on all ranks; where it does not, or clocks are compared too roughly, waiting and
-transfer cannot be told apart.
+transfer cannot be separated.
 """
 
 from __future__ import annotations

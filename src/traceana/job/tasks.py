@@ -210,7 +210,7 @@ def process_pool(workers: int) -> Executor:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Worker processes; those of a block that an exception ends are ended with it."""
+    """Worker processes; an exception that leaves the ``with`` block ends them."""
 
     def __init__(self, workers: int) -> None:
         _start_tracker()
