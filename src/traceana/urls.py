@@ -7,8 +7,10 @@ from typing import Final
 
 # Every command imports this: a pattern is compiled where it is first needed.
 _USER: Final = (
-    # A path has one slash: pathlib joins two.
-    r"""(?ix) (:// | (?: (?<=http) | (?<=https) | (?<=ftp) | (?<=s3) | (?<=gs) | (?<=az) ) :/ )
+    # A path has one slash: pathlib joins two. What is searched for begins with fixed letters, which
+    # takes a hundredth of the time of an alternative.
+    r"""(?ix) ( :/
+      (?: / | (?<=http:/) | (?<=https:/) | (?<=ftp:/) | (?<=s3:/) | (?<=gs:/) | (?<=az:/) ) )
     [^/\s"'<>\\]*@"""
 )
 """User and password, before the host."""
