@@ -19,7 +19,8 @@ import pytest
 from tests.support.manifest import FIXTURES
 from traceana.errors import CorruptError, NotATraceError, NotFoundError, UnknownFormatError
 from traceana.readers.detect import FORMATS, detect
-from traceana.readers.inputs import is_name_of_trace, resolve
+from traceana.readers.folder_search import is_name_of_trace
+from traceana.readers.inputs import resolve
 from traceana.runs.layer_manifest import Layer, manifest
 from traceana.runs.run_files import TIMING_FILE, Timing
 

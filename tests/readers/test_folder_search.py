@@ -11,7 +11,7 @@ import pytest
 import traceana
 from tests.readers.kineto.writing import kernel, write
 from traceana.errors import UnknownFormatError
-from traceana.readers import folder_search, inputs
+from traceana.readers import folder_search, folder_traces, inputs
 from traceana.readers.detect import detect
 
 
@@ -35,7 +35,7 @@ def opened_in(folder: Path) -> set[str]:
         looked_into.add(path.name)
         return detect(path)
 
-    with mock.patch.object(inputs, "detect", detected):
+    with mock.patch.object(folder_traces, "detect", detected):
         assert traceana.open(folder).tables.activities.height == 1
     return looked_into
 

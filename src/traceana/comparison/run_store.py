@@ -21,7 +21,8 @@ import polars as pl
 from traceana.comparison.run_rows import ROW, run_row, timed_row
 from traceana.errors import NoSuchSelectionError, NotFoundError, TraceanaError
 from traceana.files import as_unicode, crc32, is_folder, write_whole
-from traceana.readers.inputs import Kind, is_name_of_trace, kind_of, resolve
+from traceana.readers.folder_search import is_name_of_trace
+from traceana.readers.inputs import Kind, kind_of, resolve
 from traceana.readers.source import silent
 from traceana.runs.run_files import RUN_FILE
 from traceana.runs.run_folders import is_run, read_run, runs_below

@@ -127,7 +127,7 @@ def _with_windows(files: Sequence[Path | Remote]) -> list[Source]:
 def _at(url: str) -> list[Remote]:
     """Return the files at ``url``: a pattern's files, or a folder's files with the names of
     traces."""
-    from traceana.readers.inputs import is_name_of_trace
+    from traceana.readers.folder_search import is_name_of_trace
 
     store, key = _store(url)
     if _is_web(url):

@@ -18,6 +18,7 @@ import msgspec
 from traceana.errors import NotFoundError, UnknownFormatError
 from traceana.files import is_folder
 from traceana.readers import nsys
+from traceana.runs.run_files import is_name_beside
 from traceana.trace.bundle import MANIFEST
 
 PROFILERS_ENDINGS: Final = (
@@ -57,6 +58,14 @@ _FEW_OPENED: Final = 200
 _MOST_SECONDS: Final = 1.0
 _NAMED: Final = 3
 """Folders that an error names."""
+
+
+def is_name_of_trace(name: str) -> bool:
+    """Return whether files of this name can be traces, by its ending.
+
+    Names of files beside a trace are not: at a URL, their content costs a download.
+    """
+    return name.endswith(ENDINGS) and not is_name_beside(name)
 
 
 class Listing(msgspec.Struct, frozen=True):

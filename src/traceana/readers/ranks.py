@@ -23,7 +23,8 @@ from traceana.errors import (
     UsageError,
 )
 from traceana.files import as_unicode
-from traceana.readers.inputs import Input, numberless
+from traceana.readers.folder_traces import numberless
+from traceana.readers.inputs import Input
 from traceana.readers.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS
 from traceana.readers.source import Progress
 from traceana.readers.windows import join_windows, processes_of, with_windows_united, worker_of
