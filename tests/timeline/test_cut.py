@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traceana
+from tests.job.jobs import Job, even
 from tests.readers.kineto.writing import kernel, write
 from tests.support.manifest import chosen, traces_at_hand
 from traceana.errors import CannotWriteError, TraceanaError, UsageError
@@ -107,6 +108,36 @@ def test_selection_of_devices_is_kept(tmp_path: Path) -> None:
     whole = traceana.open(FIXTURES / "gpu" / "streams_copies.json.gz")
     whole.select(devices=0).save(tmp_path / "cut")
     assert traceana.open(tmp_path / "cut").meta.properties["selected_devices"] == (0,)
+
+
+@pytest.mark.parametrize("ending", ["", ".json"])
+def test_cuts_of_the_ranks_of_a_job_are_a_job(ending: str, tmp_path: Path) -> None:
+    files = Job(even(2, 5, 1)).write(tmp_path / "job")
+    (tmp_path / "cuts").mkdir()
+    for file in files:
+        part = traceana.open(file, as_recorded=True).select(steps=3)
+        (part.export if ending else part.save)(tmp_path / "cuts" / f"{file.stem}{ending}")
+    part = traceana.open(tmp_path / "job", as_recorded=True).select(steps=3)
+    cut = traceana.open(tmp_path / "cuts", as_recorded=True)
+    assert cut.whole.tables.steps["number"].unique().to_list() == [2, 3]
+    for command in EXACT:
+        assert figures(cut, command) == figures(part, command), command
+
+
+def test_a_cut_rank_beside_a_whole_one_selects_its_steps_in_both(tmp_path: Path) -> None:
+    files = Job(even(2, 5, 1)).write(tmp_path / "job")
+    part = traceana.open(files[0], as_recorded=True).select(steps=3)
+    part.export(tmp_path / "cut.json")
+    (tmp_path / "cut.json").replace(files[0])
+    job = traceana.open(tmp_path / "job", as_recorded=True)
+    assert job.tables.steps.select("rank", "number").rows() == [(0, 3), (1, 3)]
+
+
+def test_cuts_of_different_steps_are_no_job(tmp_path: Path) -> None:
+    for step, file in enumerate(Job(even(2, 5, 1)).write(tmp_path / "job"), 2):
+        traceana.open(file).select(steps=step).export(tmp_path / f"{step}.json")
+    with pytest.raises(UsageError, match=r"2\.json has step 2, .*3\.json step 3: cut the ranks"):
+        traceana.open([tmp_path / "2.json", tmp_path / "3.json"])
 
 
 def test_only_kineto_is_cut_as_kineto(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from traceana.readers.inputs import Input
 from traceana.readers.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS
 from traceana.readers.source import Progress
 from traceana.readers.windows import join_windows, processes_of, with_windows_united, worker_of
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Cut, Ledger, Trace, TraceMeta
 from traceana.trace.merge import merge
 from traceana.trace.schema import TABLES, TIME_COLUMNS
 from traceana.vocabulary.number_lists import MOST_SPANS, number_spans
@@ -317,6 +317,7 @@ def _meta(
         bytes_read=sum(meta.bytes_read or 0 for meta in metas),
         bytes_total=sum(meta.bytes_total or 0 for meta in metas),
         events=sum(meta.events or 0 for meta in metas),
+        cut=_common_cut(source, files, metas),
         properties={
             "ranks": dict(
                 zip((str(n) for n in numbers), (as_unicode(str(f)) for f in files), strict=True)
@@ -325,6 +326,29 @@ def _meta(
             **({"hosts": hosts} if hosts else {}),
         },
     )
+
+
+def _common_cut(source: str, files: Sequence[Path], metas: Sequence[TraceMeta]) -> Cut | None:
+    """Return the selection of the cuts among the files, which is then that of all ranks.
+
+    Raises ``UsageError`` where their selections differ.
+    """
+    first: tuple[Path, Cut] | None = None
+    for file, meta in zip(files, metas, strict=True):
+        if (cut := meta.cut) is None:
+            continue
+        if first is not None and (cut.steps, cut.devices) != (first[1].steps, first[1].devices):
+            raise UsageError(
+                f"{first[0]} has {_selection(first[1])}, {file} {_selection(cut)}: cut the ranks "
+                "at the same steps and devices"
+            )
+        first = first or (file, cut)
+    return first and Cut(source=source, steps=first[1].steps, devices=first[1].devices)
+
+
+def _selection(cut: Cut) -> str:
+    steps = "all steps" if cut.steps is None else f"step {spans(cut.steps)}"
+    return steps if cut.devices is None else f"{steps} of device {spans(cut.devices)}"
 
 
 _SUMMED: Final = ("duration", "bytes")
