@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import wraps
 from typing import ClassVar, Final, ParamSpec, TypeVar
 
-from traceana.urls import without_secrets
+from traceana.plain_text import plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,8 +95,8 @@ class TraceanaError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
     def __str__(self) -> str:
-        """Return the message; URLs in it have no passwords and signatures."""
-        return without_secrets(super().__str__())
+        """Return the message as one line; text of a trace may be in it."""
+        return plain(super().__str__())
 
 
 class UsageError(TraceanaError):

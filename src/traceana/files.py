@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import signal
 import stat
@@ -45,7 +44,6 @@ _SCRATCH: Final = ".traceana-tmp"
 _LONGEST_PREFIX: Final = 40
 _MOST_ENTRIES: Final = 10_000
 """Entries of a folder among which temporary files are searched that were left behind."""
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What ``msgspec.json.decode`` raises: on other text, bytes that are not UTF-8, deep nesting."""
 LONGEST_CONTENT: Final = 256 << 20
@@ -83,20 +81,6 @@ def text_content(source: Path, what: str) -> str:
     Raises ``UnicodeDecodeError`` where it is not UTF-8.
     """
     return content(source, what).decode("utf-8-sig")
-
-
-def as_unicode(text: str) -> str:
-    """Return ``text`` with the bytes of a file name that are not UTF-8 written as ``\\xff``.
-
-    Python represents them by lone surrogates, which no table and no output can hold.
-    """
-
-    def escaped(match: re.Match[str]) -> str:
-        code = ord(match.group())
-        is_byte = 0xDC80 <= code <= 0xDCFF
-        return f"\\x{code - 0xDC00:02x}" if is_byte else f"\\u{code:04x}"
-
-    return _SURROGATE.sub(escaped, text)
 
 
 def check_regular(path: Path) -> None:

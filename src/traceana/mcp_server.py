@@ -31,19 +31,18 @@ from traceana.errors import (
     near,
 )
 from traceana.opening import open_trace
+from traceana.plain_text import plain, without_secrets
 from traceana.readers.detect import detect
 from traceana.readers.nsys import REPORTS
 from traceana.report.machine import json_object
 from traceana.report.page import Data, Page, Rows
 from traceana.report.pages.single_table import source_of
 from traceana.report.result import CommandResult
-from traceana.report.text import plain
 from traceana.result import Arranged, Result, arrange
 from traceana.runs.run_files import INDUCTOR_FOLDER
 from traceana.runs.run_folders import is_run
 from traceana.trace.bundle import is_bundle
 from traceana.trace.schema import SCHEMA
-from traceana.urls import without_secrets
 from traceana.version import __version__
 from traceana.vocabulary.option_words import DiffBy
 

@@ -14,7 +14,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.errors import InvalidInputError, NotFoundError, UsageError
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.readers.source import Progress, enter, silent
 from traceana.runs.run_files import INDUCTOR_FOLDER, LAYERS_FILE
 from traceana.timeline.steps import select

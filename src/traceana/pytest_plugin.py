@@ -109,7 +109,7 @@ def traceana_gate(request: pytest.FixtureRequest) -> Gate:
         nonlocal calls
         calls += 1
         from traceana.errors import TraceanaError
-        from traceana.report.text import plain
+        from traceana.plain_text import plain
 
         outcome: tuple[list[str], GateResult] | str
         try:

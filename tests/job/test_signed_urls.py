@@ -20,9 +20,9 @@ from tests.support.command_line import Run
 from tests.support.every_command import COMMANDS, OF_TWO, printed_in
 from traceana import errors, mcp_server
 from traceana.errors import ExitCode
+from traceana.plain_text import without_secrets
 from traceana.runs.run_files import Profiler, Status
 from traceana.runs.run_files import Run as RecordedRun
-from traceana.urls import without_secrets
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 pytest.importorskip("obstore")

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from traceana.errors import NotATraceError
+from traceana.plain_text import plain
 from traceana.report import numbers
 from traceana.report.display_names import (
     brief,
@@ -27,7 +29,6 @@ from traceana.report.text import (
     cut_path,
     cut_start,
     differing_width,
-    plain,
     sparkline,
 )
 
@@ -57,6 +58,10 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
     assert len(shown.splitlines()) <= 1
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
     assert plain(shown) == shown
+
+
+def test_an_error_is_one_line_also_in_python() -> None:
+    assert str(NotATraceError("holds a\x1b[31m\nb: record it")) == r"holds a\x1b[31m\nb: record it"
 
 
 @settings(deadline=None)

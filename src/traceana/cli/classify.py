@@ -35,7 +35,7 @@ def classify(
 ) -> ExitCode:
     """Run the command; :mod:`traceana.commands` has its help."""
     from traceana.enrich.classify import rules_in_use
-    from traceana.files import as_unicode
+    from traceana.plain_text import as_unicode
     from traceana.readers.kernel_names import demangle
     from traceana.report.pages.kernels import classified as page
 

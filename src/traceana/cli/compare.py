@@ -91,7 +91,7 @@ def compare(
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import recorded_batch, resolved, runs_in
     from traceana.comparison.run_tables import Comparison
-    from traceana.files import as_unicode
+    from traceana.plain_text import as_unicode
     from traceana.report.pages.compare import side_by_side as page
     from traceana.runs import missing_runs
 

@@ -35,8 +35,8 @@ def open_trace(files: Sequence[Path], reading: Reading, *, number: int = 0, of: 
     Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.enrich.classify import keep_classes
-    from traceana.files import as_unicode
     from traceana.opening import open_trace as open_any
+    from traceana.plain_text import as_unicode
     from traceana.timeline.steps import select
 
     steps = None if reading.step is None else numbers(reading.step, "--step")
@@ -255,7 +255,7 @@ class Bar:
 
     def open(self, file: str) -> None:
         """Begin to read ``file``."""
-        from traceana.report.text import plain
+        from traceana.plain_text import plain
 
         self._file = plain(file)
         self.enter("reading")

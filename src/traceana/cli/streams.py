@@ -116,7 +116,7 @@ def remove_bar() -> None:
 
 def message(text: str) -> None:
     """Print ``text`` as a line on stderr, with control characters escaped."""
-    from traceana.report.text import plain
+    from traceana.plain_text import plain
 
     if sys.stderr is not None:
         from traceana.files import shown

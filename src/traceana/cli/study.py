@@ -119,8 +119,8 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     from traceana.analyze.communication import communication
     from traceana.comparison.run_inputs import labels
     from traceana.errors import NotFoundError, UnknownFormatError
-    from traceana.files import as_unicode
     from traceana.flops.timed_algorithms import AlgorithmStudy, read
+    from traceana.plain_text import as_unicode
     from traceana.readers.inputs import Kind, kind_of
     from traceana.runs import RecordedRun, find_runs
     from traceana.runs.layer_manifest import read as read_manifest

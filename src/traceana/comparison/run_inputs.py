@@ -21,7 +21,8 @@ import rtoml
 from traceana.advise.saved import save
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import CannotWriteError, InvalidInputError, NotFoundError
-from traceana.files import as_unicode, text_content
+from traceana.files import text_content
+from traceana.plain_text import as_unicode
 from traceana.readers.inputs import Kind, kind_of
 from traceana.runs import RecordedRun, find_runs, is_run, read_run
 from traceana.trace.bundle import is_bundle

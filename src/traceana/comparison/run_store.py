@@ -20,7 +20,8 @@ import polars as pl
 
 from traceana.comparison.run_rows import ROW, run_row, timed_row
 from traceana.errors import NoSuchSelectionError, NotFoundError, TraceanaError
-from traceana.files import as_unicode, crc32, is_folder, write_whole
+from traceana.files import crc32, is_folder, write_whole
+from traceana.plain_text import as_unicode
 from traceana.readers.folder_search import is_name_of_trace
 from traceana.readers.inputs import Kind, kind_of, resolve
 from traceana.readers.source import silent

@@ -20,16 +20,9 @@ from traceana.analyze.devices import devices
 from traceana.analyze.kernels import kernels
 from traceana.analyze.summaries import needs_timeline
 from traceana.columns.intervals import Busy
-from traceana.files import (
-    UNDECODABLE,
-    as_unicode,
-    crc32,
-    replace_folder,
-    scratch_folder,
-    scratch_prefix,
-    umask,
-)
+from traceana.files import UNDECODABLE, crc32, replace_folder, scratch_folder, scratch_prefix, umask
 from traceana.job.rank_operations import operations_of, pass_limits, with_pieces
+from traceana.plain_text import as_unicode
 from traceana.timeline.idle import idle
 from traceana.timeline.operations import OPERATIONS
 from traceana.timeline.steps import device_windows, measured_steps, select

@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from traceana.errors import MissingDependencyError, NotFoundError, RedirectWarning, how_to_install
-from traceana.files import as_unicode, scratch_folder
+from traceana.files import scratch_folder
+from traceana.plain_text import as_unicode, without_secrets
 from traceana.readers.windows import worker_name, worker_of
-from traceana.urls import without_secrets
 
 
 class Remote(msgspec.Struct, frozen=True):

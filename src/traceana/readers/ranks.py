@@ -22,7 +22,7 @@ from traceana.errors import (
     TraceanaError,
     UsageError,
 )
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.readers.folder_traces import numberless
 from traceana.readers.inputs import Input
 from traceana.readers.integrity import FARTHEST_NS, LARGEST_SUM, LONGEST_TRACE_NS

@@ -14,7 +14,7 @@ from typing import Final
 import polars as pl
 
 from traceana.errors import UsageError
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import TIME_COLUMNS
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from traceana.plain_text import plain
 from traceana.report.numbers import duration, level, size
-from traceana.report.text import plain
 from traceana.runs.run_files import LAYERS_FILE, SOURCE_FOLDER, Profiler, Status, StepTimes, Timing
 from traceana.runs.run_folders import RecordedRun
 from traceana.settings import OVERHEAD_LEVEL

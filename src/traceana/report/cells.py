@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from traceana.plain_text import plain
 from traceana.report import display_names, numbers
 from traceana.report.page import Table
-from traceana.report.text import plain
 from traceana.table import STEP, Column, Kind
 from traceana.trace.schema import CPU_DEVICE
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
+from traceana.plain_text import plain
 from traceana.report import numbers
-from traceana.report.text import plain
 
 CATEGORIES: Final[dict[str, str]] = {
     "conv": "convolution",

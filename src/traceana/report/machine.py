@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from traceana.plain_text import plain, without_secrets
 from traceana.report.page import Page, Rows
-from traceana.report.text import plain
 from traceana.settings import SETTINGS
-from traceana.urls import without_secrets
 from traceana.version import __version__
 
 JSON_SCHEMA_VERSION: Final = 3

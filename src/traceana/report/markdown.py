@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from traceana.plain_text import plain
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.page import (
@@ -19,7 +20,6 @@ from traceana.report.page import (
     Table,
     in_order,
 )
-from traceana.report.text import plain
 
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 _LINK: Final = re.compile(r"(:(?=//)|\bwww(?=\.)|\\@(?=\w)|\\[#!](?=\d))", re.IGNORECASE)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from traceana.plain_text import plain
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.page import (
@@ -38,7 +39,6 @@ from traceana.report.text import (
     cut_middle,
     cut_path,
     differing_width,
-    plain,
     terminal_width,
 )
 from traceana.table import Kind

@@ -9,20 +9,12 @@ from typing import Final, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
-from traceana.files import as_unicode
-from traceana.urls import without_secrets
+from traceana.plain_text import plain
 
 _LETTERS: Final = 8
 """Letters of a cell of the terminal, at most: marks above a letter have no cell of their own."""
 LONGEST_LINE: Final = 2_000
 """Characters of a heading, fact or note."""
-_HOSTILE: Final = re.compile(
-    "["
-    "\x00-\x1f\x7f-\x9f"  # control characters of ASCII and Latin-1: ANSI sequences, line ends
-    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, bidirectional
-    "\U000e0000-\U000e007f"  # tags
-    "]"
-)
 _HEAD: Final = 8
 """Characters at the start of a name that are shown before a difference."""
 _SHORT_WORD: Final = 3
@@ -31,22 +23,9 @@ _IDENTIFIER: Final = re.compile(r"\w*")
 _Span: TypeAlias = tuple[int, int]
 
 
-def plain(text: str) -> str:
-    """Return ``text`` as one line, with control, bidirectional and invisible characters escaped.
-
-    They become ``\\x1b``, ``\\u202e`` ..., so that they cannot control the terminal or hide text.
-    URLs have no passwords and signatures. Other characters are unchanged.
-    """
-    return without_secrets(_HOSTILE.sub(_written_out, as_unicode(text)))
-
-
 def brief_line(text: str) -> str:
     """Return :func:`plain` of ``text``, cut to :data:`LONGEST_LINE` characters."""
     return plain(text) if len(text) <= LONGEST_LINE else f"{plain(text[:LONGEST_LINE])}…"
-
-
-def _written_out(match: re.Match[str]) -> str:
-    return match.group().encode("unicode_escape").decode()
 
 
 def terminal_width(text: str) -> int:

@@ -8,8 +8,8 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from traceana.errors import MissingDependencyError, how_to_install
+from traceana.plain_text import plain
 from traceana.report.page import Facts, Heading, Notes, Page, Single, Table, in_order
-from traceana.report.text import plain
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook

@@ -19,7 +19,8 @@ from traceana.errors import (
     TraceanaError,
     UnknownFormatError,
 )
-from traceana.files import UNDECODABLE, as_unicode, is_folder
+from traceana.files import UNDECODABLE, is_folder
+from traceana.plain_text import as_unicode
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,

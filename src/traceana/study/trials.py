@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import NotFoundError, TraceanaError, UsageError
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.readers.source import silent
 from traceana.settings import CONFIDENCE_LEVEL
 from traceana.study.recorded_runs import KERNELS, Recorded

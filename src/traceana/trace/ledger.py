@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 import polars as pl
 
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.trace.schema import TABLES, empty
 
 REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {

@@ -16,8 +16,9 @@ import msgspec
 import polars as pl
 
 from traceana.errors import MissingDependencyError, how_to_install, suggested
-from traceana.files import as_unicode, shown
+from traceana.files import shown
 from traceana.frozen import frozen, frozen_mapping, handed_out
+from traceana.plain_text import as_unicode
 from traceana.runs.layer_manifest import Manifest
 from traceana.trace.schema import CPU_DEVICE, TABLES
 from traceana.trace.tables import Tables

@@ -361,6 +361,14 @@ def test_two_rows_in_one_line_are_in_the_ledger(tmp_path: Path, write: Write) ->
     assert problems(read(path)) == ["malformed"]
 
 
+def test_a_row_that_another_text_continues_is_in_the_ledger(tmp_path: Path) -> None:
+    path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
+    whole = path.read_bytes()
+    cut = whole.index(b'"', whole.rindex(b'"usecond"') + len('"usecond"'))
+    path.write_bytes(whole[:cut] + b"  usecond       12.50\n    launch__block_size    1,024\n")
+    assert problems(read(path)) == ["malformed"]
+
+
 def test_values_without_their_units_are_not_read(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
     path.write_bytes(path.read_bytes().replace(b'"usecond"', b'"usec\0nd"'))

@@ -21,11 +21,11 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import Trace, compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
+from traceana.plain_text import plain
 from traceana.report.charts.plot import page_file, page_specification
 from traceana.report.charts.spans import icicle_view
 from traceana.report.page import Chart, Icicle, Panels, pictures_of
 from traceana.report.result import CommandResult
-from traceana.report.text import plain
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"

@@ -22,6 +22,7 @@ from traceana import open as open_trace
 from traceana.advise import RULES, advise
 from traceana.errors import MissingDependencyError, how_to_install
 from traceana.flops.peaks import Peaks
+from traceana.plain_text import plain
 from traceana.report.charts.colours import CLASS_COLOURS, EVENT_COLOURS
 from traceana.report.charts.specification import specification
 from traceana.report.html import html_file
@@ -48,7 +49,7 @@ from traceana.report.pages.advise import advised as advice
 from traceana.report.pages.analysis_pictures import bandwidths, roofline_chart
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.report import report
-from traceana.report.text import cut_path, plain
+from traceana.report.text import cut_path
 from traceana.table import Column, Kind
 from traceana.timeline.idle_gaps import CAUSES
 from traceana.trace.taxonomy import CATEGORIES

@@ -18,7 +18,8 @@ import rtoml
 
 from traceana.columns.distinct import ascii_classes
 from traceana.errors import InvalidInputError
-from traceana.files import as_unicode, config_folder, text_content
+from traceana.files import config_folder, text_content
+from traceana.plain_text import as_unicode
 from traceana.trace.taxonomy import (
     BOOLEAN_COLUMNS,
     CLOSED_SETS,

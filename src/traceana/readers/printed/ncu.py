@@ -152,9 +152,11 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]
         separators = before.str.count_matches('","', literal=True)
         malformed = int((before.str.contains(_ROW) & (separators > len(titles) // 2)).sum())
         rows, is_part, is_piece = _whole_rows(table.rows)
-        broken = rows.str.contains("\0", literal=True)
-        if most == least:
-            broken |= rows.str.ends_with(",")
+        # Every cell has quotes; on the page `details` a comma may follow the last.
+        ends = rows.str.ends_with('"')
+        if most > least:
+            ends |= rows.str.ends_with(",")
+        broken = rows.str.contains("\0", literal=True) | ~ends
         is_row = pl.repeat(True, len(rows), dtype=pl.Boolean, eager=True)
         cells, lost = csv_rows(rows, titles, is_row, widths=range(least, most + 1))
         cells, lost = cells.filter(~broken.filter(~lost)).fill_null(""), lost | broken

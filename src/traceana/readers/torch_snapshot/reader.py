@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from traceana.errors import CorruptError, NotATraceError
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.readers.integrity import FARTHEST_NS, rebase
 from traceana.readers.source import ByteSource, Progress
 from traceana.readers.torch_snapshot.pickle_data import decode

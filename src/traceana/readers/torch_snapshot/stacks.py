@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.files import as_unicode
+from traceana.plain_text import as_unicode
 from traceana.trace.schema import LABEL
 
 NO_STACK: Final = -1

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from traceana.plain_text import plain
 from traceana.report import display_names, numbers
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.charts.colours import CLASS_COLOURS, PALETTE
 from traceana.report.page import Axis, Chart, Marks
-from traceana.report.text import cut_distinct, cut_middle, plain
+from traceana.report.text import cut_distinct, cut_middle
 from traceana.table import Column, Kind
 
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"

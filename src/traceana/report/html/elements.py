@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from markupsafe import Markup, escape
 
+from traceana.plain_text import plain
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.page import Block, Table
-from traceana.report.text import cut_distinct, cut_end, cut_path, plain
+from traceana.report.text import cut_distinct, cut_end, cut_path
 from traceana.table import Kind
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from msgspec.structs import astuple, replace
 from traceana.advise import advise as analysis
 from traceana.advise.columns import BY_NAME, EVIDENCE, FINDINGS, FRAMEWORKS, PLAN
 from traceana.files import STANDARD_INPUT
+from traceana.plain_text import plain
 from traceana.report import numbers
 from traceana.report.cells import value_text
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Part, Rows, Table
@@ -26,7 +27,7 @@ from traceana.report.pages.single_table import (
     with_values,
 )
 from traceana.report.result import CommandResult
-from traceana.report.text import cut_end, plain
+from traceana.report.text import cut_end
 from traceana.result import Arranged, Result, sums
 from traceana.runs import batches_beside
 from traceana.settings import LEAST_SAVING, PREDICTION_LEVEL
