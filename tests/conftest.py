@@ -63,7 +63,7 @@ def pytest_sessionstart() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files of frameworks, which take seconds to import, where none is selected."""
-    if "not frameworks" not in config.option.markexpr or not collection_path.is_file():
+    if "not frameworks" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
     marked = "\npytestmark = pytest.mark.frameworks\n" in collection_path.read_text("utf-8")
     return marked or None
