@@ -231,6 +231,23 @@ def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+LOGS = """
+import logging, os, signal
+from traceana.cli import interrupt
+interrupt.install()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    logging.exception("a server logs it")
+    interrupt.end()
+"""
+
+
+def test_what_a_library_logs_of_an_interrupt_is_not_shown() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGS], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"traceana: interrupted\n")
+
+
 PARSING = """
 import os, signal
 from traceana.__main__ import main

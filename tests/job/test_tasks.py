@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -157,6 +159,27 @@ def test_a_task_that_does_not_come_to_its_exception_is_killed() -> None:
         pool.submit(re.fullmatch, "(a+)+b", "a" * 60)
         raise KeyboardInterrupt
     assert time.monotonic() - begin < 30
+
+
+def end_in_a_callback() -> None:
+    """Get SIGTERM where Python drops exceptions, and go on for a minute."""
+
+    class Owner:
+        pass
+
+    owner = Owner()
+    reference = weakref.ref(owner, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    del owner
+    time.sleep(60)
+    assert reference() is None
+
+
+def test_the_end_comes_again_where_a_callback_drops_it(capfd: pytest.CaptureFixture[str]) -> None:
+    begin = time.monotonic()
+    with process_pool(1) as pool, pytest.raises(BrokenProcessPool):
+        pool.submit(end_in_a_callback).result()
+    assert time.monotonic() - begin < 30
+    assert capfd.readouterr().err == ""
 
 
 def test_a_file_whose_process_dies_twice_is_not_read(

@@ -119,6 +119,9 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     now = time.monotonic()
     if not _seen:
         _seen = now
+        if "logging" in sys.modules:
+            # A server logs the exception with its traceback.
+            sys.modules["logging"].disable()
         if _HAS_TIMER:
             signal.signal(signal.SIGALRM, _interrupt)
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)

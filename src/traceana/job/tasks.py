@@ -241,6 +241,8 @@ class _Pool(ProcessPoolExecutor):
 
 _OF_SCRIPT: Final = ("__file__", "__spec__")
 """Attributes of the main module that make a new process run it again."""
+_AGAIN_S: Final = 0.1
+"""Until the end of a process comes again where Python dropped it."""
 _GRACE_S: Final = 1.0
 """For a process that is ended, to remove its scratch files."""
 
@@ -322,6 +324,7 @@ def _begin() -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit)
+    sys.unraisablehook = _unraisable
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -333,6 +336,17 @@ def _end_task(_number: int, _frame: FrameType | None) -> NoReturn:
     raise _Ended
 
 
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Let the end come again where it came in a callback, in which Python drops exceptions."""
+    if unraisable.exc_type is not _Ended:
+        sys.__unraisablehook__(unraisable)
+    elif hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, _end_task)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    else:
+        os._exit(1)
+
+
 def _run_task(task: Callable[[], _Returned]) -> _Returned:
     """Return the result of ``task``; SIGTERM ends it and the process, without scratch files."""
     try:
@@ -342,6 +356,8 @@ def _run_task(task: Callable[[], _Returned]) -> _Returned:
         os._exit(1)
     finally:
         signal.signal(signal.SIGTERM, _exit)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _end_with_parent() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, get_type_hints
+from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 import msgspec
 import polars as pl
@@ -218,7 +218,6 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
 }
 COLUMNS[DEPENDENCY] = COLUMNS["flow"]
 _NO_INSTANTS: Final = pl.DataFrame(schema={"name": pl.Categorical})
-_NO_FLOWS: Final = pl.DataFrame(schema={"category": pl.Categorical, "phase": pl.Categorical})
 
 
 _Type = pl.DataType | type[pl.DataType]
@@ -456,27 +455,38 @@ def leave_out(columns: Columns, phase: str, category: str, events: int) -> None:
             columns.count("unknown_category", f"{phase} {category}".strip(), events)
 
 
-def _of_category(unread: pl.DataFrame, category: str | None) -> pl.DataFrame:
-    name = pl.col("category").cast(pl.String)
-    return unread.filter(name.is_null() if category is None else name == category)
+class _Unread(NamedTuple):
+    """Complete events of one category that have no row; ``time_ns`` leaves impossible times out."""
+
+    events: int = 0
+    names_device: bool | None = False
+    time_ns: int = 0
 
 
-def _leave_out_complete(columns: Columns, category: str, events: pl.DataFrame) -> None:
-    """Count complete ``events`` of a lower-case category that have no row.
+def _unread_by_category(unread: pl.DataFrame) -> dict[str | None, _Unread]:
+    # All categories at once: a query for each would take time in the square of the events.
+    duration = pl.col("duration")
+    counted = unread.group_by(pl.col("category").cast(pl.String)).agg(
+        events=pl.len(),
+        names_device=pl.any_horizontal(pl.col("device", "stream").is_not_null()).any(),
+        time_ns=duration.filter(duration.is_between(0, LONGEST_TRACE_NS)).sum(),
+    )
+    return {category: _Unread(*counts) for category, *counts in counted.iter_rows()}
+
+
+def _leave_out_complete(columns: Columns, category: str, unread: _Unread) -> None:
+    """Count complete events of a lower-case category that have no row.
 
     Those that look like device work are a problem with their time: a trace without them would look
     like one of the CPU alone.
     """
-    on_device = events.select((pl.any_horizontal(pl.col("device", "stream").is_not_null())).any())
-    if category != "trace" and (on_device.item() or _LIKE_DEVICE_WORK.search(category)):
-        columns.count("unread_work", category, events.height)
-        duration = events["duration"]
-        time_ns = duration.filter(duration.is_between(0, LONGEST_TRACE_NS)).sum()
-        columns.left_out_ns["unread_work", category] = columns.left_out_ns.get(
-            ("unread_work", category), 0
-        ) + int(time_ns)
+    if category != "trace" and (unread.names_device or _LIKE_DEVICE_WORK.search(category)):
+        columns.count("unread_work", category, unread.events)
+        columns.left_out_ns["unread_work", category] = (
+            columns.left_out_ns.get(("unread_work", category), 0) + unread.time_ns
+        )
     else:
-        leave_out(columns, "X", category, events.height)
+        leave_out(columns, "X", category, unread.events)
 
 
 def columns_from(scanned: Scanned) -> Columns:
@@ -485,6 +495,7 @@ def columns_from(scanned: Scanned) -> Columns:
     columns = Columns(events=scanned.events)
     instants = frames.pop("instant", _NO_INSTANTS)
     unread = frames.pop(UNREAD, None)
+    unread_by_category = {} if unread is None else _unread_by_category(unread)
     memory = _NO_INSTANTS
     if MEMORY in scanned.texts:
         memory = instants.filter(pl.col("name").cast(pl.String) == MEMORY)
@@ -496,7 +507,10 @@ def columns_from(scanned: Scanned) -> Columns:
             frames["launch"] = launches
     if "range" in frames:
         frames |= _split_ranges(frames["range"], scanned.texts)
-    dependencies = frames.get(DEPENDENCY, _NO_FLOWS)
+    kept_dependencies: dict[tuple[str | None, str | None], int] = {}
+    if DEPENDENCY in frames:
+        counted = frames[DEPENDENCY].group_by(pl.col("category", "phase").cast(pl.String)).len()
+        kept_dependencies = {(category, phase): n for category, phase, n in counted.iter_rows()}
     for name in ("flow", DEPENDENCY):
         if name in frames:
             frames[name] = frames[name].with_columns(
@@ -523,13 +537,13 @@ def columns_from(scanned: Scanned) -> Columns:
     for route in scanned.routes:
         category = (route.category or "").lower()
         if route.frame == UNREAD and unread is not None:
-            _leave_out_complete(columns, category, _of_category(unread, route.category))
+            of_category = unread_by_category.get(route.category, _Unread())
+            _leave_out_complete(columns, category, of_category)
         elif route.frame is None:
             leave_out(columns, route.phase, category, route.events)
         elif route.frame == DEPENDENCY:
-            kept = _of_category(dependencies, route.category)
-            kept = kept.filter(pl.col("phase").cast(pl.String) == route.phase)
-            leave_out(columns, route.phase, category, route.events - kept.height)
+            kept = kept_dependencies.get((route.category, route.phase), 0)
+            leave_out(columns, route.phase, category, route.events - kept)
         elif route.frame == "instant":
             columns.count("instant", "", instants.height - memory.height)
             instants = memory  # counted once, where the first category of them stands
