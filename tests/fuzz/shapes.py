@@ -660,7 +660,7 @@ def _between(sizes: Sequence[int], values: Sequence[float], place: int, size: in
 
 def exceeded(answer: Answer, budgets: Budgets, size: int) -> list[str]:
     """Return a line for each promise that ``answer`` breaks."""
-    if answer.kind in ("memory", "hang") and answer.command.split()[0] in PER_STEP_AND_ROW:
+    if answer.kind in ("memory", "hang") and answer.command in PER_STEP_AND_ROW:
         return []
     if answer.kind not in ("read", "ledger", "refused"):
         return [f"{answer.kind} in {answer.command}: {answer.message}"]
