@@ -42,6 +42,14 @@ loss:  0.4999
 """
 
 
+def test_a_header_of_csv_that_the_page_continues_is_in_the_ledger(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text(f'"ID","Process ID","Kernel Name","Section Name"---- ----\n{PAGE}')
+    trace = read(file, silent)
+    assert trace.tables.counters.height == 2
+    assert trace.tables.ledger.select("reason", "count").rows() == [("damaged", 1)]
+
+
 def test_launches_have_their_metrics(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text(PAGE)

@@ -54,6 +54,7 @@ _MOST_MESSAGES: Final = 10
 _LONGEST_MESSAGE: Final = 300
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
 _BROKEN_TITLES: Final = "rows below a header that is not valid CSV"
+_NO_TITLES: Final = "headers that are not valid CSV"
 _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 MISSING: Final = "launches without a metric that others have"
@@ -144,6 +145,7 @@ def _csv_tables(lines: pl.Series, ledger: Ledger, *, ended: bool) -> list[_Rows]
         if not titles:
             below = int(table.rows.str.contains(_ROW).sum())
             ledger.add("malformed", below, table="counters", detail=_BROKEN_TITLES)
+            ledger.add("damaged", 1, table="counters", kept=True, detail=_NO_TITLES)
             continue
         least, most = len(titles), len(titles)
         if _VALUE in titles:
