@@ -441,8 +441,11 @@ def changed_layers(run_diff: Diff, most: int) -> str:
     rows = run_diff.by("layer").filter(
         pl.col("role") == "layer", pl.col("delta_ns").abs() >= max(least, 1)
     )
-    named = rows.select(pl.coalesce("b", "a"), "delta_ns").head(most).iter_rows()
-    return ", ".join(f"{layer} {signed(delta)}" for layer, delta in named)
+    named = rows.select(pl.coalesce("b", "a"), "delta_ns", "verdict").head(most).iter_rows()
+    return ", ".join(
+        f"{layer} {signed(delta)}{' (inconclusive)' if verdict == 'inconclusive' else ''}"
+        for layer, delta, verdict in named
+    )
 
 
 _FEWEST_PARTS: Final = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -271,8 +272,8 @@ def _lines(past: History, cause: Diff | None, pair: Pair) -> Iterator[FindingPar
             yield FindingPart(2, part.effect, part.summary)
     if layers := changed_layers(cause, _MOST_CAUSES):
         yield FindingPart(1, "", f"layers: {layers}")
-    before, after = (past.frame["run"][place] for place in (pair.before, pair.after))
-    yield FindingPart(1, "", f"traceana diff of {before} and {after}")
+    paths = [str(past.runs[place].path) for place in (pair.before, pair.after)]
+    yield FindingPart(1, "", f"traceana diff {shlex.join(paths)}")
 
 
 def _notes(past: History) -> Iterator[str]:
