@@ -31,7 +31,7 @@ from traceana.errors import (
     near,
 )
 from traceana.opening import open_trace
-from traceana.plain_text import plain, without_secrets
+from traceana.plain_text import without_secrets
 from traceana.readers.detect import detect
 from traceana.readers.nsys import REPORTS
 from traceana.report.machine import json_object
@@ -151,7 +151,7 @@ def _answering(method: Callable[P, str]) -> Callable[P, str]:
         try:
             return method(*arguments, **named)
         except TraceanaError as error:
-            raise ToolError(plain(str(error))) from error
+            raise ToolError(str(error)) from error
 
     return answer
 

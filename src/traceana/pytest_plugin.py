@@ -109,13 +109,12 @@ def traceana_gate(request: pytest.FixtureRequest) -> Gate:
         nonlocal calls
         calls += 1
         from traceana.errors import TraceanaError
-        from traceana.plain_text import plain
 
         outcome: tuple[list[str], GateResult] | str
         try:
             outcome = _gated(request, calls, trace, baseline, max_slowdown, fail_on, max or {})
         except TraceanaError as error:
-            outcome = plain(str(error))
+            outcome = str(error)
         if isinstance(outcome, str):  # outside the handler: pytest prints errors behind an error
             pytest.fail(f"traceana: {outcome}", pytrace=False)
         failed, result = outcome

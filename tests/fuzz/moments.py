@@ -234,8 +234,9 @@ class Moments:
             expected = code in (-sent, 0)
         elif code == 130:
             # Before it, the program that is recorded may have printed something.
-            own = error.endswith(INTERRUPTED) if self.case.children else error == INTERRUPTED
-            expected = own and "traceana/cli" not in error
+            before = error.removesuffix(INTERRUPTED)
+            is_own = self.case.children and "traceana/" not in before
+            expected = error.endswith(INTERRUPTED) and (is_own or not before)
         elif self.case.ends_by_signal and code == -sent:
             # The program that is recorded may have printed a traceback of its own.
             expected = error.endswith(

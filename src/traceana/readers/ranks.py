@@ -333,17 +333,18 @@ def _common_cut(source: str, files: Sequence[Path], metas: Sequence[TraceMeta]) 
 
     Raises ``UsageError`` where their selections differ.
     """
-    first: tuple[Path, Cut] | None = None
-    for file, meta in zip(files, metas, strict=True):
-        if (cut := meta.cut) is None:
-            continue
-        if first is not None and (cut.steps, cut.devices) != (first[1].steps, first[1].devices):
-            raise UsageError(
-                f"{first[0]} has {_selection(first[1])}, {file} {_selection(cut)}: cut the ranks "
-                "at the same steps and devices"
-            )
-        first = first or (file, cut)
-    return first and Cut(source=source, steps=first[1].steps, devices=first[1].devices)
+    cuts = {
+        msgspec.structs.replace(meta.cut, source=source, ranks=None): file
+        for file, meta in zip(files, metas, strict=True)
+        if meta.cut is not None
+    }
+    if len(cuts) > 1:
+        (first, file), (second, other) = list(cuts.items())[:2]
+        raise UsageError(
+            f"{file} has {_selection(first)}, {other} {_selection(second)}: cut the ranks "
+            "at the same steps and devices"
+        )
+    return next(iter(cuts), None)
 
 
 def _selection(cut: Cut) -> str:

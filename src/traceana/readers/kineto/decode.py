@@ -459,7 +459,7 @@ class _Unread(NamedTuple):
     """Complete events of one category that have no row; ``time_ns`` leaves impossible times out."""
 
     events: int = 0
-    names_device: bool | None = False
+    names_device: bool = False
     time_ns: int = 0
 
 
