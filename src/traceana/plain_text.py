@@ -21,7 +21,7 @@ _SECRET: Final = r"""(?ix) ( [?&;]
         | pass(?:word|wd)? | pwd | secret | credentials? ) = )
     [^&\s"'<>\\#]+"""
 """Parameters of signed URLs (S3, Google Cloud, Azure, CloudFront), tokens and passwords."""
-_HOSTILE: Final = re.compile(
+_HOSTILE: Final = (
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters of ASCII and Latin-1: ANSI sequences, line ends
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, bidirectional
@@ -39,7 +39,10 @@ def plain(text: str) -> str:
     They become ``\\x1b``, ``\\u202e`` ..., so that they cannot control the terminal or hide text.
     URLs have no passwords and signatures. Other characters are unchanged.
     """
-    return without_secrets(_HOSTILE.sub(_written_out, as_unicode(text)))
+    # All that is written out is not printable; most texts are.
+    if not text.isprintable():
+        text = re.sub(_HOSTILE, _written_out, as_unicode(text))
+    return without_secrets(text)
 
 
 def _written_out(match: re.Match[str]) -> str:
